@@ -1,0 +1,82 @@
+"""What lies on each base: shards, disk bytes, and whether the base is frozen. Pure: no lock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nixl_index.packed import MAX_DIRECTORIES, Packing
+
+
+class Totals:
+    """Counts shards by base, given the ids of their directories. Every method is O(1) but those that take packed
+    shards, which are O(s)."""
+
+    __slots__ = ("bases", "frozen", "nbytes", "shards")
+
+    def __init__(self) -> None:
+        self.bases: list[int] = []
+        """The number of the base of each directory."""
+        self.shards: dict[int, int] = {}
+        self.nbytes: dict[int, int] = {}
+        self.frozen: set[int] = set()
+
+    def add_directory(self, base: int) -> int:
+        """The id of one more directory on this base. Raises OverflowError when ids have run out."""
+        if len(self.bases) >= MAX_DIRECTORIES:
+            raise OverflowError(f"more than {MAX_DIRECTORIES} directories")
+        self.bases.append(base)
+        self.shards.setdefault(base, 0)
+        self.nbytes.setdefault(base, 0)
+        return len(self.bases) - 1
+
+    def add(self, directory: int, disk_bytes: int) -> None:
+        """Count one more shard."""
+        base = self.bases[directory]
+        self.shards[base] += 1
+        self.nbytes[base] += disk_bytes
+
+    def subtract(self, directory: int, disk_bytes: int) -> None:
+        """Count one shard less."""
+        base = self.bases[directory]
+        self.shards[base] -= 1
+        self.nbytes[base] -= disk_bytes
+
+    def resize(self, directory: int, by: int) -> None:
+        """Count these bytes more, of a shard that is counted."""
+        self.nbytes[self.bases[directory]] += by
+
+    def subtract_packed(self, packed: bytes) -> None:
+        """Count all these shards less."""
+        if len(self.shards) == 1:  # Saves 1 us of a pop.
+            (base,) = self.shards
+            self.shards[base] -= Packing.count(packed)
+            self.nbytes[base] -= Packing.sum_bytes(packed)
+            return
+        bases, shards, nbytes = self.bases, self.shards, self.nbytes
+        for directory, disk_bytes in Packing.weights(packed):
+            base = bases[directory]
+            shards[base] -= 1
+            nbytes[base] -= disk_bytes
+
+    def live(self, directory: int) -> bool:
+        """Whether the directory's base is not frozen."""
+        return self.bases[directory] not in self.frozen
+
+    def any_live(self, packed: bytes) -> bool:
+        """Whether one of these shards is on a base that is not frozen."""
+        return not self.frozen or any(self.live(directory) for directory, _ in Packing.weights(packed))
+
+    def any_live_base(self) -> bool:
+        """Whether some base that is not frozen has shards at all."""
+        return any(count and base not in self.frozen for base, count in self.shards.items())
+
+    def check(self, groups: Iterable[bytes]) -> None:
+        """Assert that these groups add up to what was counted. O(shards)."""
+        shards = dict.fromkeys(self.shards, 0)
+        nbytes = dict.fromkeys(self.shards, 0)
+        for packed in groups:
+            for directory, disk_bytes in Packing.weights(packed):
+                shards[self.bases[directory]] += 1
+                nbytes[self.bases[directory]] += disk_bytes
+        assert shards == self.shards
+        assert nbytes == self.nbytes
