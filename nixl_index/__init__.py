@@ -1,9 +1,43 @@
 """An in-memory index of the L3 KV-cache files that LLM servers write through NIXL, kept live, for eviction."""
 
+from nixl_index.errors import (
+    ClosedError,
+    FailedError,
+    ForkedError,
+    FrozenError,
+    NixlIndexError,
+    NotReadyError,
+    WireError,
+)
+from nixl_index.evict import EvictedGroup, Eviction, Evictor, SkippedGroup
 from nixl_index.group import Group, Shard
+from nixl_index.health import Health
+from nixl_index.index import GroupIndex
 from nixl_index.keys import POOL_NAMES, KeyScheme
 from nixl_index.layout import Layout
+from nixl_index.observer import ShardObserver
 
 __version__ = "0.1.0"
 
-__all__ = ["POOL_NAMES", "Group", "KeyScheme", "Layout", "Shard", "__version__"]
+__all__ = [
+    "POOL_NAMES",
+    "ClosedError",
+    "EvictedGroup",
+    "Eviction",
+    "Evictor",
+    "FailedError",
+    "ForkedError",
+    "FrozenError",
+    "Group",
+    "GroupIndex",
+    "Health",
+    "KeyScheme",
+    "Layout",
+    "NixlIndexError",
+    "NotReadyError",
+    "Shard",
+    "ShardObserver",
+    "SkippedGroup",
+    "WireError",
+    "__version__",
+]

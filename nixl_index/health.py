@@ -1,0 +1,93 @@
+"""How an index is: one frozen snapshot, cheap enough to be taken every second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal
+
+from nixl_index.follower import Follower
+from nixl_index.observer import ShardObserver
+
+State = Literal["scanning", "live", "degraded", "frozen", "failed", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A snapshot. Counters count since the index was started; sizes are in bytes, times in seconds."""
+
+    state: State
+    """`scanning` before the first scan is over; `degraded` while a reconcile after a loss is due; `frozen` while a
+    base is out of sight; `failed` when the index refuses to answer."""
+    frozen: dict[str, str]
+    """Base dirs of which nothing is evicted, and why."""
+    directories_listed: int
+    directories_known: int
+    groups: int
+    shards: int
+    watched: int
+    """Directories with a watch."""
+    unwatched: int
+    """Directories without one, which are listed on a timer."""
+    losses: int
+    """How often events were lost, for whatever reason."""
+    overflows: int
+    """How often because the inotify queue was full."""
+    reconciles: int
+    mended: int
+    """Shards that a reconcile or the scrub found other than they were known."""
+    scout_pid: int
+    """0 where the scout runs in a thread."""
+    scout_restarts: int
+    queued_bytes: int
+    """What of the stream waits for the index."""
+    oldest_unhandled: float
+    """For how long the oldest part of the stream has waited."""
+    ignored: int
+    """Sightings of names that are no shard's: hidden, temporary, without a key."""
+    foreign: int
+    """Sightings of names of other models."""
+    errors: int
+    """Look-ups that failed with an error that proves nothing."""
+    last_error: str
+
+    @classmethod
+    def of(cls, follower: Follower, observer: ShardObserver, closed: bool) -> Health:
+        """The present health of these parts of an index."""
+        emitter, status, order = observer.emitter, follower.status, follower.order
+        unhandled = follower.oldest_unhandled
+        frozen = {base.path: base.frozen for base in follower.bases if base.frozen}
+        return cls(
+            state=_state(follower, bool(frozen), closed),
+            frozen=frozen,
+            directories_listed=len(follower.listed),
+            directories_known=len(follower.places),
+            groups=len(order),
+            shards=order.shards,
+            watched=status.watched,
+            unwatched=status.unwatched,
+            losses=follower.losses,
+            overflows=follower.overflows,
+            reconciles=follower.reconciles,
+            mended=follower.mended,
+            scout_pid=emitter.pid if emitter else 0,
+            scout_restarts=emitter.restarts if emitter else 0,
+            queued_bytes=emitter.queued if emitter else 0,
+            oldest_unhandled=0.0 if unhandled is None else monotonic() - unhandled,
+            ignored=follower.ignored,
+            foreign=follower.foreign,
+            errors=status.errors,
+            last_error=follower.last_error,
+        )
+
+
+def _state(follower: Follower, frozen: bool, closed: bool) -> State:
+    if closed:
+        return "closed"
+    if follower.failure:
+        return "failed"
+    if not follower.ready.is_set():
+        return "scanning"
+    if frozen:
+        return "frozen"
+    return "degraded" if follower.dirty or follower.status.unwatched else "live"

@@ -1,0 +1,133 @@
+"""Names that wait for a look, and the look: `lstat` is the truth, and "no" needs proof. Used by the scout alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from stat import S_ISREG
+
+from nixl_index import records
+from nixl_index.disk import Base, Directory, disk_bytes_of, first_changed, mtime_of
+from nixl_index.records import Message, Origin
+
+MAX_DIRTY = 1 << 18
+"""Names that may wait while the host does not read; beyond, the scout says that it lost events."""
+
+Tell = Callable[[Message], None]
+
+
+class Errors:
+    """Errors of the file system that prove nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = ""
+
+    def add(self, error: OSError) -> None:
+        """Count one."""
+        self.count += 1
+        self.last = str(error)
+
+
+class Table:
+    """What was found and what is gone, in columns, until it is told."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._directories: list[int] = []
+        self._mtimes: list[int] = []
+        self._sizes: list[int] = []
+        self._names: list[bytes] = []
+        self._gone_directories: list[int] = []
+        self._gone_names: list[bytes] = []
+
+    def add(self, bucket: Directory, name: bytes, stat: os.stat_result) -> None:
+        """This is a shard."""
+        self._directories.append(bucket.number)
+        self._mtimes.append(mtime_of(stat))
+        self._sizes.append(disk_bytes_of(stat))
+        self._names.append(name)
+
+    def miss(self, bucket: Directory, names: list[bytes]) -> None:
+        """These are provably no shards."""
+        self._gone_directories.extend([bucket.number] * len(names))
+        self._gone_names.extend(names)
+
+    def tell(self, tell: Tell) -> None:
+        """Tell all of it."""
+        if self._names:
+            tell(records.Shards(self._origin, self._directories, self._mtimes, self._sizes, self._names))
+        if self._gone_names:
+            tell(records.Gone(self._origin, self._gone_directories, self._gone_names))
+
+
+class Dirty:
+    """Names that events told of since the last look, by bucket: each once, however often it was told of."""
+
+    def __init__(self) -> None:
+        self.names: dict[Directory, set[bytes]] = {}
+        self._count = 0
+
+    def add(self, bucket: Directory, name: bytes) -> None:
+        """Something happened to this name."""
+        names = self.names.get(bucket)
+        if names is None:
+            names = self.names[bucket] = set()
+        before = len(names)
+        names.add(name)
+        self._count += len(names) - before
+
+    @property
+    def overfull(self) -> bool:
+        """Are there more than may wait?"""
+        return self._count > MAX_DIRTY
+
+    def take(self) -> dict[Directory, set[bytes]]:
+        """All of them; none waits afterwards."""
+        names, self.names, self._count = self.names, {}, 0
+        return names
+
+
+def look(
+    names: Mapping[Directory, set[bytes]], origin: Origin, tell: Tell, touching: Callable[[Base], None], errors: Errors
+) -> list[Directory]:
+    """`lstat` these names and tell what they are. Returns the directories that are not the ones that were indexed: of
+    the names that are missing there nothing was told. An error tells nothing either, and is counted."""
+    table, changed = Table(origin), []
+    for bucket in sorted(names, key=lambda bucket: bucket.base.number):
+        if bucket.base.frozen:
+            continue
+        touching(bucket.base)
+        missing = _look_into(bucket, names[bucket], table, errors)
+        if missing:
+            try:
+                wrong = first_changed(bucket)
+            except OSError as error:
+                errors.add(error)
+                continue
+            if wrong:
+                changed.append(wrong)
+            else:
+                table.miss(bucket, missing)
+    table.tell(tell)
+    return changed
+
+
+def _look_into(bucket: Directory, names: set[bytes], table: Table, errors: Errors) -> list[bytes]:
+    """Look at names of one bucket: those that seem to be no shards."""
+    if bucket.identity is None:
+        return list(names)  # not by path: what stands there may be a symlink to somewhere else
+    prefix, missing = bucket.path + b"/", []
+    for name in names:
+        try:
+            stat = os.lstat(prefix + name)
+        except (FileNotFoundError, NotADirectoryError):
+            missing.append(name)
+        except OSError as error:
+            errors.add(error)
+        else:
+            if S_ISREG(stat.st_mode):
+                table.add(bucket, name, stat)
+            else:
+                missing.append(name)
+    return missing

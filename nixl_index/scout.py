@@ -1,0 +1,298 @@
+"""The scout: one loop over inotify, commands and pending work. The process that it runs in does all file-system calls.
+
+It tells what is, in order, down a stream, and takes commands; it holds no index. It ends when its host does: at the end
+of the command pipe, or when the host's pidfd says so (a forked sibling of the host can hold the pipe open).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+
+from nixl_index import records, wire
+from nixl_index.disk import Base, Directory, take_base
+from nixl_index.errors import WireError
+from nixl_index.layout import Layout
+from nixl_index.records import Message, Origin
+from nixl_index.scans import STEP_ENTRIES, STEP_SECONDS, Steps
+from nixl_index.tree import Tree
+from nixl_index.unlink import Unlinker
+
+COALESCE_SECONDS = 0.02
+"""How long an event waits for others: one look serves all that happened to a name, one wake-up all names."""
+CHECK_SECONDS = 1.0
+"""How often each base is checked for being the directory that was indexed: most mounts over it make no event."""
+_READ = 1 << 16
+
+
+class Scout:
+    """Reads commands from one descriptor and writes the stream to another (the same one will do). `run` is the loop."""
+
+    def __init__(self, commands: int, stream: int) -> None:
+        self._commands = commands
+        self._stream = stream
+        self._reader = wire.FrameReader()
+        self._out = bytearray()
+        self._at = -1
+        self._urgent: deque[Steps] = deque()
+        self._poll = select.poll()
+        self._tree: Tree | None = None
+        self._config = records.Config(0, 0, [], "", [], 0.0, 0.0)
+        self._coalesce_until = 0.0
+        self._next_check = self._next_retry = 0.0
+        self._status: Message | None = None
+        self._host = self._mounts = -1
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve until told to stop or until the host is gone. Does not raise: a fault is the stream's last record."""
+        try:
+            for fd in {self._commands, self._stream}:
+                os.set_blocking(fd, False)
+            self._poll.register(self._commands, select.POLLIN)
+            self._tell(records.Hello(records.VERSION, os.getpid()))
+            self._flush()
+            while not self._stopping:
+                self._turn()
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the host is gone
+        except Exception as error:  # noqa: BLE001 - whatever it is, the host is told, and starts another scout
+            known = isinstance(error, (OSError, ValueError)) and self._tree is None
+            self._fault(type(error).__name__, str(error) if known else traceback.format_exc())
+        finally:
+            for fd in (self._host, self._mounts):
+                if fd >= 0:
+                    os.close(fd)
+            if self._tree:
+                self._tree.watches.close()
+
+    def _fault(self, kind: str, message: str) -> None:
+        try:
+            self._tell(records.Fault(kind, message))
+            self._flush_all()
+        except OSError:
+            return
+
+    # --- the loop ---
+
+    def _turn(self) -> None:
+        """Wait for something to do, and do one step of each kind of it."""
+        tree = self._tree
+        ready = dict(self._poll.poll(self._timeout()))
+        if self._host in ready or ready.get(self._stream, 0) & (select.POLLERR | select.POLLHUP):
+            raise BrokenPipeError
+        if self._commands in ready:
+            self._read_commands()
+        if tree is None or self._stopping:
+            return self._flush()
+        now = monotonic()
+        if self._mounts in ready:
+            self._next_check = now
+        if tree.watches.fileno() in ready and not self._coalesce_until:
+            self._coalesce_until = now + COALESCE_SECONDS
+            self._poll.modify(tree.watches.fileno(), 0)
+        if self._coalesce_until and now >= self._coalesce_until:
+            self._coalesce_until = 0.0
+            self._poll.modify(tree.watches.fileno(), select.POLLIN)
+            tree.drain()
+        if not self._out:
+            self._work(tree, now)
+        return self._flush()
+
+    def _timeout(self) -> int | None:
+        """How long the poll may wait, in ms; None before the configuration came."""
+        tree = self._tree
+        if tree is None:
+            return None
+        if not self._out and (self._urgent or tree.scans):
+            return 0
+        until = min(self._next_check, self._coalesce_until or self._next_check)
+        return max(0, int((until - monotonic()) * 1000) + 1)
+
+    def _work(self, tree: Tree, now: float) -> None:
+        """A step of everything that waits. Only while the host has read all that was told before."""
+        if now >= self._next_check:
+            self._next_check = now + CHECK_SECONDS
+            for base in tree.bases:
+                tree.check(base)
+        if now >= self._next_retry:
+            self._next_retry = now + self._config.poll_interval
+            for directory in list(tree.unwatched):
+                tree.visit(directory, Origin.SCRUB)
+        tree.tell_dirty()
+        if self._urgent:
+            steps = self._urgent[0]
+            if next(steps, self) is self:
+                self._urgent.popleft()
+        if tree.scans:
+            tree.step()
+        status = records.Status(len(tree.watches), len(tree.unwatched), tree.errors.count, tree.errors.last)
+        if status != self._status:
+            self._status = status
+            self._tell(status)
+        if self._at >= 0 and not self._urgent and not tree.scans:
+            self._at = -1
+            self._tell(records.At(-1))
+
+    # --- the stream ---
+
+    def _tell(self, message: Message) -> None:
+        self._out += wire.encode(message)
+
+    def _flush(self) -> None:
+        """Write what the pipe takes, and have the poll say when it takes more."""
+        waited = bool(self._out)
+        try:
+            while self._out:
+                del self._out[: os.write(self._stream, self._out)]
+        except BlockingIOError:
+            pass
+        if self._stream != self._commands:
+            if self._out:
+                self._poll.register(self._stream, select.POLLOUT)
+            elif waited:
+                self._poll.register(self._stream, 0)
+        else:
+            self._poll.register(self._commands, select.POLLIN | (select.POLLOUT if self._out else 0))
+
+    def _flush_all(self) -> None:
+        """Write everything, waiting for the host to read."""
+        writable = select.poll()
+        writable.register(self._stream, select.POLLOUT)
+        while self._out:
+            self._flush()
+            if self._out:
+                writable.poll()
+
+    def _touching(self, base: Base) -> None:
+        """Announce the base that the next calls touch: where this process hangs if it is not heard of again."""
+        if self._at != base.number:
+            self._at = base.number
+            self._tell(records.At(base.number))
+            self._flush_all()
+
+    # --- commands ---
+
+    def _read_commands(self) -> None:
+        try:
+            data = os.read(self._commands, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            self._stopping = True
+        for kind, payload in self._reader.feed(data):
+            self._obey(wire.decode(kind, payload))
+
+    def _obey(self, command: Message) -> None:
+        tree = self._tree
+        if isinstance(command, records.Stop):
+            self._stopping = True
+        elif tree is None:
+            if not isinstance(command, records.Config):
+                raise WireError(f"{type(command).__name__} before Config")
+            self._start(command)
+        elif isinstance(command, records.Sync):
+            tree.drain()
+            tree.after_scans(records.Done(command.number))
+        elif isinstance(command, records.Look):
+            self._urgent.append(self._look(tree, command))
+        elif isinstance(command, records.Evict):
+            self._urgent.append(self._evict(tree, command))
+        elif isinstance(command, records.Scan):
+            tree.rescan([base for base in tree.bases if command.base in (-1, base.number)], adopt=command.base >= 0)
+            tree.after_scans(records.Done(command.number))
+        else:
+            raise WireError(f"a command was expected, not {type(command).__name__}")
+
+    def _start(self, config: records.Config) -> None:
+        """Take the bases, watch and list them. Raises what is wrong with them before anything is watched."""
+        if config.host:
+            self._watch_host(config.host)
+        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll.register(self._mounts, select.POLLPRI)
+        layout = Layout(config.layout)
+        bases: list[Base] = []
+        for path, device, inode, hung in config.bases:
+            real, identity = (os.fsencode(path), (device, inode)) if inode else take_base(path, bases)
+            base = Base(len(bases), real, identity, layout.depth == 0)
+            if hung:
+                base.frozen, base.not_before = "its disk hangs", monotonic() + hung
+            bases.append(base)
+        self._config = config
+        tree = Tree(layout, self._tell, self._touching)
+        self._tree = tree
+        for base in bases:
+            tree.add_base(base)
+        for _number, number, parts in config.directories:
+            tree.add_bucket(bases[number], [os.fsencode(part) for part in parts]).listed = True
+        self._poll.register(tree.watches.fileno(), select.POLLIN)
+        self._next_check = monotonic() + CHECK_SECONDS
+        self._next_retry = monotonic() + config.poll_interval
+        tree.crawl(bases)
+
+    def _watch_host(self, host: int) -> None:
+        self._host = os.pidfd_open(host)
+        self._poll.register(self._host, select.POLLIN)
+        if os.getppid() != host:
+            raise BrokenPipeError  # it died before the descriptor was there
+
+    def _look(self, tree: Tree, command: records.Look) -> Steps:
+        names: dict[Directory, set[bytes]] = {}
+        for number, name in zip(command.directories, command.names, strict=True):
+            names.setdefault(tree.buckets[number], set()).add(name)
+        tree.look(names, Origin.LOOK)
+        self._tell(records.Done(command.number))
+        yield from ()
+
+    def _evict(self, tree: Tree, command: records.Evict) -> Steps:
+        """Verify and unlink, group by group; then tell what each shard is now, and last the answer."""
+        answers = []
+        rows = zip([tree.buckets[n] for n in command.directories], command.names, command.mtimes, strict=True)
+        waiting = deque(_groups(list(rows), command.lengths))
+        while waiting:
+            until, entries = monotonic() + STEP_SECONDS, 0
+            touched: dict[Directory, set[bytes]] = {}
+            with Unlinker() as unlinker:
+                while waiting and entries < STEP_ENTRIES and monotonic() < until:
+                    shards = waiting.popleft()
+                    entries += len(shards)
+                    for base in {bucket.base for bucket, _, _ in shards}:
+                        self._touching(base)
+                    eviction = unlinker.evict(shards)
+                    answers.append(eviction)
+                    for bucket, name, _ in shards:
+                        touched.setdefault(bucket, set()).add(name)
+                    if eviction.culprit:
+                        tree.on_culprit(eviction.culprit, eviction.errno)
+            tree.look(touched, Origin.LOOK)
+            if waiting:
+                yield
+        _outcomes, unlinked, freed, errnos, _ = zip(*answers, strict=True)
+        self._tell(records.Evicted(command.number, [int(o) for o in _outcomes], unlinked, freed, errnos))
+
+
+def _groups(
+    rows: Sequence[tuple[Directory, bytes, int]], lengths: Sequence[int]
+) -> list[Sequence[tuple[Directory, bytes, int]]]:
+    groups, at = [], 0
+    for length in lengths:
+        groups.append(rows[at : at + length])
+        at += length
+    return groups
+
+
+def main() -> None:
+    """The scout process: commands at standard input, the stream at standard output."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    commands, stream = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    Scout(commands, stream).run()
+    sys.stderr.flush()

@@ -1,0 +1,309 @@
+"""The directories of all bases: watched, listed, and known by identity. Used by the scout alone.
+
+A directory is always watched before it is listed. Before the records of a listing's step go out, inotify is drained
+once more: what an event told of is told as of the event, by a later look, and does not count as found by the listing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from stat import S_ISREG
+from time import monotonic
+
+from nixl_index import inotify, records
+from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
+from nixl_index.layout import Layout
+from nixl_index.looks import Dirty, Errors, Table, Tell, look
+from nixl_index.records import Message, Origin, Phase
+from nixl_index.scans import STEP_ENTRIES, STEP_SECONDS, Scans, Steps
+from nixl_index.watches import Watches
+
+
+class Tree:
+    """What the scout knows of the disk: directories and watches, and names that wait for a look; no shards."""
+
+    def __init__(self, layout: Layout, tell: Tell, touching: Callable[[Base], None]) -> None:
+        self.watches = Watches()
+        self.scans = Scans()
+        self.errors = Errors()
+        self.bases: list[Base] = []
+        self.buckets: list[Directory] = []
+        self.unwatched: set[Directory] = set()
+        self._layout = layout
+        self._tell = tell
+        self._touching = touching
+        self._dirty = Dirty()
+        self._sweep_due = False
+        self._losses = self._crawls = 0
+
+    def add_base(self, base: Base) -> None:
+        """Cover a base from now on; nothing of it is listed yet."""
+        self.bases.append(base)
+        self._tell(base.state())
+        if base.root.is_bucket:
+            self._number(base.root)
+
+    def add_bucket(self, base: Base, parts: Sequence[bytes]) -> Directory:
+        """The bucket below a base by the names that lead to it; made known where it is new."""
+        directory = base.root
+        for name in parts:
+            directory = self._child(directory, name)
+        return directory
+
+    def _child(self, parent: Directory, name: bytes) -> Directory:
+        child = parent.children.get(name)
+        if child is None:
+            is_bucket = parent.level + 1 == self._layout.depth
+            child = parent.children[name] = Directory(parent.base, parent, parent.path + b"/" + name, is_bucket)
+            if is_bucket:
+                self._number(child)
+        return child
+
+    def _number(self, bucket: Directory) -> None:
+        bucket.number = len(self.buckets)
+        self.buckets.append(bucket)
+        parts = [os.fsdecode(os.path.basename(link.path)) for link in bucket.chain()[1:]]
+        self._tell(records.Directory(bucket.number, bucket.base.number, parts))
+
+    # --- bases ---
+
+    def check(self, base: Base) -> bool:
+        """Is the base the directory that was indexed? Freezes it where not, resumes it where it is back."""
+        if monotonic() < base.not_before:
+            return False
+        self._touching(base)
+        known = base.root.identity
+        identity, reason = base.glance()
+        if reason:
+            self.freeze(base, reason)
+        elif base.frozen or identity != known:
+            base.frozen, base.root.identity = "", identity
+            self._tell(base.state())
+            self.lost(f"base dir {os.fsdecode(base.path)!r} came back", [base])
+        return not base.frozen
+
+    def freeze(self, base: Base, reason: str) -> None:
+        """From now on nothing of this base is dropped, listed or unlinked."""
+        if base.frozen != reason:
+            base.frozen = reason
+            self._tell(base.state())
+
+    def rescan(self, bases: Iterable[Base], adopt: bool) -> None:
+        """List these bases again on the host's word; with `adopt`, whatever directory stands at their paths now."""
+        for base in bases:
+            if adopt and base.frozen:
+                base.forget()
+        self.crawl(bases)
+
+    def on_culprit(self, directory: Directory, code: int) -> None:
+        """An eviction found this directory changed, or (`code`, an errno) its file system not taking unlinks."""
+        if code:
+            directory.base.suspend(code)
+            self.freeze(directory.base, f"an unlink failed: {os.strerror(code)}")
+        else:
+            self._on_changed(directory)
+
+    # --- events ---
+
+    def drain(self) -> None:
+        """Take every event that waits: names of shards become dirty, directories are visited."""
+        dirty = self._dirty
+        for directory, mask, name in self.watches.read():
+            if name and directory.is_bucket:
+                dirty.add(directory, name)
+            elif not name:
+                self.visit(directory, Origin.EVENT)
+            elif mask & inotify.IS_DIRECTORY and self._layout.matches(directory.level, name):
+                self.visit(self._child(directory, name), Origin.EVENT)
+        if dirty.overfull:
+            dirty.take()
+            self.watches.losses.append("the host reads too slowly")
+        losses, self.watches.losses = self.watches.losses, []
+        for reason in dict.fromkeys(losses):
+            self.lost(reason, self.bases)
+
+    def tell_dirty(self) -> None:
+        """Look at every name that an event told of, and tell what it is."""
+        if self._dirty.names:
+            self.look(self._dirty.take(), Origin.EVENT)
+
+    def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> None:
+        """Look at these names now, and tell what they are."""
+        for directory in look(names, origin, self._tell, self._touching, self.errors):
+            self._on_changed(directory)
+
+    def lost(self, reason: str, bases: Sequence[Base]) -> None:
+        """Events of these bases were lost: list everything of them again, before all that waits."""
+        self._losses += 1
+        self._tell(records.Lost(reason))
+        self.scans.restart(bases, lambda: self.crawl(bases))
+
+    def crawl(self, bases: Iterable[Base]) -> None:
+        """List these bases, all that is live of them, and then say so."""
+        self._crawls += 1
+        for base in bases:
+            self.visit(base.root, Origin.RECONCILE)
+        self.scans.mark(self._crawled())
+
+    def _crawled(self) -> Steps:
+        self.sweep()
+        self._crawls -= 1
+        if not self._crawls:
+            self._tell(records.Crawled(self._losses))
+        yield from ()
+
+    # --- directories ---
+
+    def visit(self, directory: Directory, origin: Origin) -> None:
+        """Look which directory stands there, watch it, and have it listed."""
+        base, parent = directory.base, directory.parent
+        if base.frozen if parent else not self.check(base):
+            return
+        self._touching(base)
+        try:
+            identity = None if parent and parent.identity is None else identity_of(directory.path)
+            if identity and directory.identity and directory.identity[0] not in (UNKNOWN[0], identity[0]):
+                base.culprit = directory
+                self.freeze(base, f"another file system is mounted at {os.fsdecode(directory.path)!r}")
+                return
+            if identity and self._watch(directory):
+                identity = identity_of(directory.path)
+            changed = first_changed(parent) if parent and not identity else None
+        except OSError as error:
+            self._failed(directory, error)
+            return
+        if changed:
+            self._on_changed(changed)
+        elif not identity and not parent:
+            self.check(base)
+        else:
+            directory.identity = identity
+            if not identity:
+                self.watches.remove(directory)
+                self.unwatched.discard(directory)
+            self.scans.add(directory, self._list(directory, origin))
+
+    def _on_changed(self, directory: Directory) -> None:
+        """A directory is not the one that was indexed."""
+        if directory.parent is None:
+            self.check(directory.base)
+        else:
+            self.visit(directory, Origin.EVENT)
+
+    def _watch(self, directory: Directory) -> bool:
+        try:
+            self.watches.add(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return True  # it went meanwhile, or something else stands there: the next look at it tells
+        except OSError as error:
+            self._failed(directory, error)
+            return False
+        self.unwatched.discard(directory)
+        return True
+
+    def _failed(self, directory: Directory, error: OSError) -> None:
+        """An error that proves nothing: count it, and come back to the directory later."""
+        self.unwatched.add(directory)
+        self.errors.add(error)
+
+    # --- listings ---
+
+    def after_scans(self, message: Message) -> None:
+        """Tell `message` when all that is known now, and every listing that waits now, was told."""
+        self.scans.mark(self._mark(message))
+
+    def _mark(self, message: Message) -> Steps:
+        self.tell_dirty()
+        self.sweep()
+        self._tell(message)
+        yield from ()
+
+    def step(self) -> None:
+        """One step of the listing that is due."""
+        self.scans.step()
+        if not self.scans:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Say that what the last listings did not see is suspect, where there were any."""
+        if self._sweep_due:
+            self._sweep_due = False
+            self._tell(records.Sweep())
+
+    def _list(self, directory: Directory, origin: Origin) -> Steps:
+        directory.queued = False
+        if directory.base.frozen:
+            return
+        if directory.is_bucket:
+            origin = origin if directory.listed else Origin.SCAN
+            self._tell(records.Listing(directory.number, Phase.BEGIN, origin))
+        phase, changed = Phase.DONE, None
+        try:
+            yield from self._list_entries(directory, origin)
+            changed = first_changed(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            changed = directory
+        except OSError as error:
+            phase = Phase.UNKNOWN
+            self._failed(directory, error)
+        if changed:
+            phase = Phase.UNKNOWN
+            self._on_changed(changed)
+        if directory.base.frozen:
+            return
+        directory.listed = True
+        if directory.is_bucket:
+            self._sweep_due |= origin != Origin.SCAN
+            self._tell(records.Listing(directory.number, phase, origin))
+
+    def _list_entries(self, directory: Directory, origin: Origin) -> Steps:
+        self._touching(directory.base)
+        if directory.identity is None:
+            if not directory.is_bucket:
+                yield from self._list_level(directory, iter(()), origin)
+            return
+        with os.scandir(directory.path) as entries:
+            steps = self._list_bucket if directory.is_bucket else self._list_level
+            yield from steps(directory, entries, origin)
+
+    def _list_level(self, directory: Directory, entries: Iterator[os.DirEntry[bytes]], origin: Origin) -> Steps:
+        """Visit every child that is there, and those that were."""
+        for entry in entries:
+            if self._layout.matches(directory.level, entry.name) and entry.is_dir(follow_symlinks=False):
+                self._child(directory, entry.name)
+        for count, child in enumerate(list(directory.children.values()), 1):
+            self.visit(child, origin)
+            if count % 256 == 0:
+                yield
+
+    def _list_bucket(self, bucket: Directory, entries: Iterator[os.DirEntry[bytes]], origin: Origin) -> Steps:
+        found: dict[bytes, os.stat_result] = {}
+        until = monotonic() + STEP_SECONDS
+        for count, entry in enumerate(entries, 1):
+            try:
+                found[entry.name] = entry.stat(follow_symlinks=False)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # it went meanwhile; the event tells
+            except OSError as error:
+                self.errors.add(error)
+            if len(found) == STEP_ENTRIES or (count % 64 == 0 and monotonic() > until):
+                self._tell_found(bucket, found, origin)
+                found = {}
+                yield
+                if bucket.base.frozen:
+                    return
+                self._touching(bucket.base)
+                until = monotonic() + STEP_SECONDS
+        self._tell_found(bucket, found, origin)
+
+    def _tell_found(self, bucket: Directory, found: Mapping[bytes, os.stat_result], origin: Origin) -> None:
+        self.drain()
+        later = self._dirty.names.get(bucket, ())
+        table = Table(origin)
+        for name, stat in found.items():
+            if name not in later and S_ISREG(stat.st_mode):
+                table.add(bucket, name, stat)
+        self.tell_dirty()
+        if not bucket.base.frozen:
+            table.tell(self._tell)
