@@ -75,7 +75,7 @@ class Base:
     """A storage root. `frozen` says why nothing of it is dropped or unlinked; it is empty while the base is live.
     `culprit` is the directory below it that froze it. It is not looked at before `not_before` (`time.monotonic`)."""
 
-    __slots__ = ("_fault", "culprit", "frozen", "not_before", "number", "path", "root")
+    __slots__ = ("_fault", "culprit", "frozen", "not_before", "number", "path", "remote", "root")
 
     def __init__(self, number: int, path: bytes, identity: Identity, is_bucket: bool) -> None:
         self.number = number
@@ -83,6 +83,7 @@ class Base:
         self.frozen = ""
         self.culprit: Directory | None = None
         self.not_before = 0.0
+        self.remote = ""
         self._fault = 0
         self.root = Directory(self, None, path, is_bucket)
         self.root.identity = identity
@@ -90,7 +91,7 @@ class Base:
     def state(self) -> records.BaseState:
         """What the host is told of it."""
         device, inode = self.root.identity or UNKNOWN
-        return records.BaseState(self.number, os.fsdecode(self.path), device, inode, self.frozen)
+        return records.BaseState(self.number, os.fsdecode(self.path), device, inode, self.frozen, self.remote)
 
     def glance(self) -> tuple[Identity | None, str]:
         """The identity of what stands at the path now, and why that may not be touched; empty where it may."""

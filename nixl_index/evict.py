@@ -10,7 +10,6 @@ from typing import cast
 
 from nixl_index import records
 from nixl_index.follower import Follower
-from nixl_index.group import Group
 from nixl_index.index import GroupIndex
 from nixl_index.order import Popped
 from nixl_index.records import Outcome
@@ -133,7 +132,7 @@ class Evictor:
     def _have_unlinked(self, follower: Follower, batch: list[Popped], tally: _Tally, until: float | None) -> None:
         lengths, directories, mtimes, names = [], [], [], []
         for popped in batch:
-            rows = Group(*popped, follower.places, follower.order.packing).rows
+            rows = follower.group(popped).rows
             lengths.append(len(rows))
             for directory, name, mtime, _size in rows:
                 directories.append(directory)
@@ -146,8 +145,12 @@ class Evictor:
 
 
 def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, tally: _Tally) -> None:
-    """Take the scout's answer over, on the observer's thread: the groups are no longer in flight."""
+    """Take the scout's answer over, on the observer's thread: the groups are no longer in flight.
+
+    What was not evicted goes back as it was known, with its recency, and the scout looks at each of its shards again.
+    """
     order = follower.order
+    left: list[Popped] = []
     rows = zip(batch, answer.outcomes, answer.unlinked, answer.freed, answer.errnos, strict=True)
     with follower.lock:
         for popped, outcome, unlinked, freed, errno in rows:
@@ -158,15 +161,22 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ta
                 tally.evicted_bytes += order.packing.sum_bytes(popped.packed)
                 order.release(key)
                 continue
-            if outcome == Outcome.FROZEN:
-                order.restore(popped)
-            order.touch(key, popped.recency_ns)
+            order.restore(popped)
+            left.append(popped)
             if outcome == Outcome.FAILED:
                 tally.failed.append(SkippedGroup(key, os.strerror(errno)))
                 follower.quarantined.add(key)  # its hold stays
             else:
-                tally.skipped.append(SkippedGroup(key, "rewritten" if outcome == Outcome.REWRITTEN else "frozen"))
+                tally.skipped.append(SkippedGroup(key, _REASONS[Outcome(outcome)]))
                 tally.held.append(key)
+    for popped in left:
+        follower.look_at(popped)
+
+
+_REASONS = {
+    Outcome.REWRITTEN: "rewritten since it was indexed",
+    Outcome.FROZEN: "not provably in the directories that were indexed",
+}
 
 
 def _check_count(name: str, value: int) -> None:

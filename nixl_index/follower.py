@@ -8,51 +8,41 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from nixl_index import records, wire
 from nixl_index.asks import Asks
 from nixl_index.errors import FailedError, WireError
-from nixl_index.group import Place
-from nixl_index.keys import KeyScheme
+from nixl_index.events import Fault, Frames, ScoutEnded, ScoutStarted, Turn
+from nixl_index.group import Group, Place
+from nixl_index.keys import KeyScheme, split_by
 from nixl_index.layout import Layout
-from nixl_index.observer import Frames, ScoutEnded, ScoutStarted, Turn
-from nixl_index.order import Change, GroupOrder
+from nixl_index.missed import Missed
+from nixl_index.order import Change, GroupOrder, Popped
 from nixl_index.records import Message, Origin, Phase
+from nixl_index.sweep import MENDING, Sweeper
 
 logger = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 0.001
 """After so long the writer lets the lock and the GIL go, so that no thread of the host waits long for either."""
 _CHUNK_RECORDS = 64
-_LOOK_NAMES = 2_000
 _MAX_FAULTS = 3
-_MENDING = (Origin.RECONCILE, Origin.SCRUB)
-
-Split = Callable[[str], "tuple[str, str] | None"]
 
 
-def split_by(scheme: Callable[[str], str | None], on_error: Callable[[Exception], None]) -> Split:
-    """The scheme as a function from a file name to (key, tail). The tail of a key that is no prefix of the name is `/`
-    and the whole name. A name that the scheme fails on is ignored: its file is never evicted."""
-    if isinstance(scheme, KeyScheme):
-        return scheme.split
+class Source(Protocol):
+    """Where the stream comes from."""
 
-    def split(name: str) -> tuple[str, str] | None:
-        try:
-            key = scheme(name)
-            if key is None:
-                return None
-            if not isinstance(key, str) or not key:
-                raise TypeError(f"it gave {key!r} for {name!r}: a group key is a string that is not empty")
-        except Exception as error:  # noqa: BLE001 - it is the caller's code
-            on_error(error)
-            return None
-        return key, name[len(key) :] if name.startswith(key) else "/" + name
+    def send(self, message: Message) -> None:
+        """Send a command. Does not block."""
 
-    return split
+    def post(self) -> None:
+        """Have `dispatch` called with a `Turn`."""
+
+    def replace(self, reason: str) -> None:
+        """Have another scout tell everything from the start."""
 
 
 class BaseView:
@@ -61,7 +51,7 @@ class BaseView:
     def __init__(self, path: str) -> None:
         self.path = path
         self.device = self.inode = 0
-        self.frozen = ""
+        self.frozen = self.remote = ""
 
 
 class Follower(FileSystemEventHandler):
@@ -74,45 +64,41 @@ class Follower(FileSystemEventHandler):
         scheme: Callable[[str], str | None],
         layout: Layout,
         intervals: tuple[float, float],
-        send: Callable[[Message], None],
-        post: Callable[[], None],
+        source: Source,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.lock = threading.Lock()
         self.order = GroupOrder(clock)
         self.places: list[Place] = []
         self.bases = [BaseView(path) for path in paths]
-        self.asks = Asks(send)
+        self.asks = Asks(source.send)
         self.ready = threading.Event()
         self.failure: Exception | None = None
-        self.losses = self.overflows = self.reconciles = self.mended = 0
+        self.losses = self.overflows = self.reconciles = 0
+        self.missed = Missed()
         self.ignored = self.foreign = 0
         self.quarantined: set[str] = set()
         self.listed: set[int] = set()
-        self.status = records.Status(0, 0, 0, "")
+        self.status = records.Status(0, 0, "", 0, "")
         self.last_error = ""
-        self.oldest_unhandled: float | None = None
         self._parts: list[list[str]] = []
         self._scheme = scheme
         self._split = split_by(scheme, self._on_scheme_error)
         self._layout = layout
         self._intervals = intervals
-        self._post = post
+        self._source = source
         self._dirty = True
+        self._deaf = False
         self._scheme_failed = False
         self._faults = 0
-        self._suspects: dict[int, bool] = {}
-        self._sweep: Iterator[bool] | None = None
-        self._sweeps_due = self._sweeps_done = 0
-        self._swept = threading.Condition()
-        self._mending: set[int] = set()
+        self.sweeper = Sweeper(self.lock, self.order, self.places, self._look, source.post)
         self._handlers: dict[type[Message], Callable[..., None]] = {
             records.Shards: self._on_shards,
             records.Gone: self._on_gone,
             records.Directory: self._on_directory,
             records.Listing: self._on_listing,
             records.BaseState: self._on_base,
-            records.Sweep: self._on_sweep,
+            records.Sweep: lambda sweep: self.sweeper.on_sweep(),
             records.Lost: self._on_lost,
             records.Crawled: self._on_crawled,
             records.Status: self._on_status,
@@ -138,49 +124,52 @@ class Follower(FileSystemEventHandler):
     @property
     def dirty(self) -> bool:
         """Does the index wait for a first scan or a reconcile?"""
-        return self._dirty or self._sweeps_done < self._sweeps_due
+        return self._dirty or self.sweeper.pending
 
     # --- events ---
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Apply one piece of the stream. An exception of ours makes the index list everything again; if that
-        does not help, it fails: every call that would lie raises."""
-        if self.failure:
+        """Apply one piece of the stream. After an exception of ours nothing of it is believed before another scout
+        tells everything anew; if that does not help, the index fails: every call that would lie raises."""
+        if self.failure or (self._deaf and not isinstance(event, ScoutStarted)):
             return
         try:
             if isinstance(event, Frames):
-                self.oldest_unhandled = event.came
+                self.missed.settle()
                 for kind, payload in event.frames:
                     message = wire.decode(kind, payload)
                     self._handlers[type(message)](message)
-                self.oldest_unhandled = None
             elif isinstance(event, Turn):
-                self._step()
+                self.sweeper.step()
             elif isinstance(event, ScoutStarted):
+                self._deaf = False
                 self.asks.resend()
             elif isinstance(event, ScoutEnded):
                 self._on_ended(event.reason)
+            elif isinstance(event, Fault):
+                self._on_error(event.error)
         except Exception as error:
-            logger.exception("nixl_index: applying the stream failed: listing everything again")
+            logger.exception("nixl_index: applying the stream failed: the scout is replaced")
             self._on_error(error)
 
-    def _on_error(self, error: Exception) -> None:
+    def _on_error(self, error: BaseException) -> None:
         self._note(f"{type(error).__name__}: {error}")
         self._faults += 1
         self._dirty = True
         if self._faults > _MAX_FAULTS:
             self.fail(FailedError(f"applying the stream failed {self._faults} times in a row, last with {error!r}"))
         else:
-            self._abort_sweep()
-            self.asks.ask(lambda number: records.Scan(number, -1))
+            self._deaf = True
+            self.losses += 1
+            self.sweeper.abort()
+            self._source.replace(f"applying its stream failed: {error!r}")
 
     def fail(self, error: Exception) -> None:
         """The index cannot be kept true any more: it refuses to answer."""
         self.failure = error
         self.asks.end(error)
         self.ready.set()
-        with self._swept:
-            self._swept.notify_all()
+        self.sweeper.end()
 
     def _note(self, error: str) -> None:
         self.last_error = error
@@ -190,7 +179,7 @@ class Follower(FileSystemEventHandler):
         self._note(f"the scout: {reason}")
         self.losses += 1
         self._dirty = True
-        self._abort_sweep()
+        self.sweeper.abort()
 
     # --- what is where ---
 
@@ -210,6 +199,12 @@ class Follower(FileSystemEventHandler):
     def _on_base(self, told: records.BaseState) -> None:
         base = self.bases[told.base]
         base.path, base.device, base.inode = told.path, told.device, told.inode
+        if told.remote and told.remote != base.remote:
+            logger.warning(
+                "nixl_index: base dir %r is on %s, which makes no events for what others write: listed every %.0f s",
+                *(told.path, told.remote, self._intervals[0]),
+            )
+        base.remote = told.remote
         if base.frozen != told.frozen:
             base.frozen = told.frozen
             with self.lock:
@@ -223,9 +218,8 @@ class Follower(FileSystemEventHandler):
                 logger.warning("nixl_index: base dir %r is back", told.path)
 
     def _on_shards(self, found: records.Shards) -> None:
-        mending = found.origin in _MENDING
-        upsert, split = self.order.upsert, self._split
-        changed = (Change.NEW, Change.REWRITTEN)
+        upsert, split, missed = self.order.upsert, self._split, self.missed
+        mending, told = found.origin in MENDING, found.origin == Origin.EVENT
         rows = zip(found.directories, _text(found.names), found.mtimes, found.sizes, strict=True)
         for chunk in _chunks(rows):
             with self.lock:
@@ -236,8 +230,10 @@ class Follower(FileSystemEventHandler):
                         continue
                     key, tail = parsed
                     change = upsert(self.places[directory].prefix + key, tail, directory, mtime, size)
-                    if mending and change in changed:
-                        self.mended += 1
+                    if mending and change:
+                        self._on_found(directory, name, change)
+                    elif told and missed.waiting:
+                        missed.told((directory, name))
 
     def _on_gone(self, gone: records.Gone) -> None:
         rows = zip(gone.directories, _text(gone.names), strict=True)
@@ -248,8 +244,17 @@ class Follower(FileSystemEventHandler):
                     if parsed is not None:
                         key, tail = parsed
                         known = self.order.discard(self.places[directory].prefix + key, tail, directory)
-                        if known and gone.origin == Origin.LOOK and directory in self._mending:
-                            self.mended += 1
+                        if gone.origin == Origin.EVENT:
+                            self.missed.told((directory, name))
+                        elif known and directory in self.sweeper.mending:
+                            self.missed.found((directory, name), "extra")
+
+    def _on_found(self, directory: int, name: str, change: Change) -> None:
+        """A listing found what no event has told, so far."""
+        if change == Change.SETTLED:
+            self.missed.settled((directory, name))
+        else:
+            self.missed.found((directory, name), "missing" if change == Change.NEW else "rewritten")
 
     def _on_ignored(self, name: str) -> None:
         if isinstance(self._scheme, KeyScheme) and self._scheme.foreign(name):
@@ -280,14 +285,18 @@ class Follower(FileSystemEventHandler):
         else:
             self.reconciles += 1
         self._dirty = False
-        if not self._sweep and not self._suspects:
-            self._finish_sweep(self._sweeps_due)
+        self.sweeper.on_crawled()
         if not self.dirty:
             self._faults = 0
         self.ready.set()
 
     def _on_status(self, status: records.Status) -> None:
-        self.status = status
+        before, self.status = self.status, status
+        if status.unwatched and not before.unwatched:
+            logger.warning(
+                "nixl_index: %d directories cannot be watched, and are listed every %.0f s instead: %s",
+                *(status.unwatched, self._intervals[0], status.watch_error or status.last_error),
+            )
         if status.last_error:
             self._note(status.last_error)
 
@@ -296,86 +305,21 @@ class Follower(FileSystemEventHandler):
         logger.error("nixl_index: the scout failed: %s", fault.message)
 
     def _on_listing(self, listing: records.Listing) -> None:
-        if listing.phase == Phase.BEGIN:
-            with self.lock:
-                self.order.begin_listing(listing.directory)
-            self._suspects.pop(listing.directory, None)
-        elif listing.phase == Phase.DONE:
+        if listing.phase == Phase.DONE:
             self.listed.add(listing.directory)
-            if listing.origin != Origin.SCAN:
-                self._suspects[listing.directory] = listing.origin in _MENDING
+        self.sweeper.on_listing(listing)
 
-    # --- sweeps: what the listings did not see ---
+    def group(self, popped: Popped) -> Group:
+        """What callers are handed."""
+        return Group(popped.key, popped.recency_ns, popped.packed, self.places, self.order.packing)
 
-    def _on_sweep(self, _sweep: records.Sweep) -> None:
-        self._sweeps_due += 1
-        if not self._sweep:
-            self._begin_sweep()
+    def look_at(self, popped: Popped) -> None:
+        """Have the scout tell what each shard of a group is now. Does not wait."""
+        rows = self.group(popped).rows
+        self._look([row[0] for row in rows], [os.fsencode(row[1]) for row in rows], lambda: None)
 
-    def _begin_sweep(self) -> None:
-        suspects, self._suspects = self._suspects, {}
-        if not suspects:
-            self._finish_sweep(self._sweeps_due)
-            return
-        self._mending = {directory for directory, mending in suspects.items() if mending}
-        self._sweep = self._sweep_steps(suspects, self._sweeps_due)
-        self._post()
-
-    def _step(self) -> None:
-        """One step of the sweep. It posts the next one itself, unless it waits for the scout's look."""
-        if self._sweep and next(self._sweep, False):
-            self._post()
-
-    def _sweep_steps(self, suspects: dict[int, bool], due: int) -> Iterator[bool]:
-        """Have the scout look at each shard that the last listing of its directory did not see. Nothing is dropped on
-        suspicion. Yields False where it waits for the scout, which then posts the next step."""
-        directories: list[int] = []
-        names: list[bytes] = []
-        with self.lock:
-            keys = iter(list(self.order.keys()))
-        while chunk := list(islice(keys, _CHUNK_RECORDS)):
-            with self.lock:
-                for key in chunk:
-                    for directory, tail in self.order.unseen(key, suspects):
-                        directories.append(directory)
-                        prefix = self.places[directory].prefix
-                        names.append(os.fsencode(tail[1:] if tail[:1] == "/" else key[len(prefix) :] + tail))
-            if len(names) >= _LOOK_NAMES:
-                self._look(directories, names)
-                directories, names = [], []
-                yield False
-            else:
-                yield True
-        if names:
-            self._look(directories, names)
-            yield False
-        self._sweep = None
-        self._mending = set()
-        self._finish_sweep(due)
-        if self._sweeps_done < self._sweeps_due:
-            self._begin_sweep()
-
-    def _look(self, directories: list[int], names: list[bytes]) -> None:
-        self.asks.ask(lambda number: records.Look(number, directories, names), lambda _done: self._post())
-
-    def _finish_sweep(self, due: int) -> None:
-        with self._swept:
-            self._sweeps_done = due
-            self._swept.notify_all()
-
-    def _abort_sweep(self) -> None:
-        """The listings that it rests on are void; those that follow have a sweep of their own."""
-        self._sweep = None
-        self._suspects = {}
-
-    def wait_swept(self, until: float | None) -> bool:
-        """Wait until the sweeps that are due now are done. False after `until`, in seconds of `time.monotonic`."""
-        due = self._sweeps_due
-        with self._swept:
-            return self._swept.wait_for(
-                lambda: self._sweeps_done >= due or self.failure is not None,
-                None if until is None else max(0.0, until - time.monotonic()),
-            )
+    def _look(self, directories: list[int], names: list[bytes], done: Callable[[], None]) -> None:
+        self.asks.ask(lambda number: records.Look(number, directories, names), lambda _done: done())
 
 
 def _text(names: Sequence[bytes]) -> list[str]:

@@ -35,6 +35,10 @@ class Place(NamedTuple):
     prefix: str
     """What is put before the key that the scheme finds in a name: nothing, or the levels above, as `tenant/`."""
 
+    def name_of(self, key: str, tail: str) -> str:
+        """The name of a file in here, from its group key and its tail."""
+        return tail[1:] if tail.startswith("/") else key[len(self.prefix) :] + tail
+
 
 class Group:
     """One logical entry with all its shards: an immutable snapshot that later changes of the index leave alone.
@@ -116,7 +120,7 @@ class Group:
         if not self._packed:
             raise ValueError(f"{self!r} does not come from an index: it has no directory ids")
         return [
-            (directory, self._name(tail, directory), mtime_ns, disk_bytes)
+            (directory, self._places[directory].name_of(self._key, tail), mtime_ns, disk_bytes)
             for directory, tail, mtime_ns, disk_bytes, _ in self._packing.rows(self._packed)
         ]
 
@@ -126,11 +130,6 @@ class Group:
             place = self._places[directory]
             shards.append(Shard(f"{place.path}/{name}", place.base_path, mtime_ns, disk_bytes))
         return shards
-
-    def _name(self, tail: str, directory: int) -> str:
-        if tail.startswith("/"):
-            return tail[1:]
-        return self._key[len(self._places[directory].prefix) :] + tail
 
     def __len__(self) -> int:
         """How many shards."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import monotonic
 from typing import Literal
 
 from nixl_index.follower import Follower
+from nixl_index.link import Isolation
 from nixl_index.observer import ShardObserver
 
 State = Literal["scanning", "live", "degraded", "frozen", "failed", "closed"]
@@ -21,6 +21,8 @@ class Health:
     base is out of sight; `failed` when the index refuses to answer."""
     frozen: dict[str, str]
     """Base dirs of which nothing is evicted, and why."""
+    remote: dict[str, str]
+    """Base dirs on a kind of file system that makes no events for what others write, and which."""
     directories_listed: int
     directories_known: int
     groups: int
@@ -35,7 +37,9 @@ class Health:
     """How often because the inotify queue was full."""
     reconciles: int
     mended: int
-    """Shards that a reconcile or the scrub found other than they were known."""
+    """Shards that a reconcile or the scrub found other than they were known, and that no event told of within 5 s."""
+    isolation: Isolation
+    """Where the scout runs now: a thread too where no process could be started."""
     scout_pid: int
     """0 where the scout runs in a thread."""
     scout_restarts: int
@@ -55,11 +59,11 @@ class Health:
     def of(cls, follower: Follower, observer: ShardObserver, closed: bool) -> Health:
         """The present health of these parts of an index."""
         emitter, status, order = observer.emitter, follower.status, follower.order
-        unhandled = follower.oldest_unhandled
         frozen = {base.path: base.frozen for base in follower.bases if base.frozen}
         return cls(
             state=_state(follower, bool(frozen), closed),
             frozen=frozen,
+            remote={base.path: base.remote for base in follower.bases if base.remote},
             directories_listed=len(follower.listed),
             directories_known=len(follower.places),
             groups=len(order),
@@ -69,11 +73,12 @@ class Health:
             losses=follower.losses,
             overflows=follower.overflows,
             reconciles=follower.reconciles,
-            mended=follower.mended,
+            mended=follower.missed.count,
+            isolation=observer.isolation,
             scout_pid=emitter.pid if emitter else 0,
             scout_restarts=emitter.restarts if emitter else 0,
             queued_bytes=emitter.queued if emitter else 0,
-            oldest_unhandled=0.0 if unhandled is None else monotonic() - unhandled,
+            oldest_unhandled=emitter.oldest_unhandled if emitter else 0.0,
             ignored=follower.ignored,
             foreign=follower.foreign,
             errors=status.errors,

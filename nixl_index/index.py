@@ -9,12 +9,14 @@ from time import monotonic
 from typing import TypeVar
 
 from nixl_index import records
-from nixl_index.errors import ClosedError, FrozenError, NixlIndexError, NotReadyError
+from nixl_index.audit import Audit
+from nixl_index.errors import ClosedError, ForkedError, FrozenError, NixlIndexError, NotReadyError
 from nixl_index.follower import Follower
 from nixl_index.group import Group
 from nixl_index.health import Health
 from nixl_index.keys import KeyScheme
 from nixl_index.layout import Layout
+from nixl_index.lifecycle import register
 from nixl_index.link import Isolation
 from nixl_index.observer import ShardObserver
 from nixl_index.order import Popped
@@ -36,7 +38,9 @@ class GroupIndex:
         self._follower = follower
         self._observer = observer
         self._closing = threading.Lock()
+        self._auditing = threading.Lock()
         self._closed = False
+        register(self)
 
     @classmethod
     def watch(
@@ -78,7 +82,7 @@ class GroupIndex:
             0.0 if rescan_interval is None else _seconds("rescan_interval", rescan_interval),
         )
         observer = ShardObserver(lambda: follower.configure(), isolation)
-        follower = Follower(bases, scheme, layout, intervals, observer.send, observer.post)
+        follower = Follower(bases, scheme, layout, intervals, observer)
         index = cls(follower, observer)
         observer.schedule(follower, os.pathsep.join(bases), recursive=True)
         try:
@@ -99,6 +103,8 @@ class GroupIndex:
     def close(self) -> None:
         """Stop watching: end the threads and the scout. Blocks until they have ended, up to some seconds for a scout
         that hangs on a disk. Idempotent. Every other method but `health` raises ClosedError afterwards."""
+        if isinstance(self._follower.failure, ForkedError):
+            return
         with self._closing:
             if self._closed:
                 return
@@ -140,11 +146,30 @@ class GroupIndex:
                 raise ValueError(f"{os.fspath(path)!r} is none of the base dirs of this index")
         self._ask_and_sweep(lambda ask: records.Scan(ask, number), timeout, "rescan")
 
+    def audit(self, timeout: float | None = None) -> Audit:
+        """List everything, and return where index and disk differed. What differed is mended, as by `rescan`: the
+        listing is the truth. Changes that go on meanwhile are no differences. Blocks for a full scan. Raises as `sync`,
+        and FrozenError where a base cannot be compared."""
+        until = None if timeout is None else monotonic() + timeout
+        follower = self._follower
+        self.sync(timeout)
+        with self._auditing:
+            follower.missed.audit()
+            try:
+                self.rescan(timeout=left(until))
+                self.sync(left(until))
+            finally:
+                found = follower.missed.end_audit()
+        paths: dict[str, list[str]] = {"missing": [], "extra": [], "rewritten": [], "settled": []}
+        for (directory, name), kind in found:
+            paths[kind].append(f"{follower.places[directory].path}/{name}")
+        return Audit(**{kind: tuple(sorted(listed)) for kind, listed in paths.items()})
+
     def _ask_and_sweep(self, command: Callable[[int], records.Message], timeout: float | None, what: str) -> None:
         self._check()
         until = None if timeout is None else monotonic() + timeout
         self._follower.asks.ask(command).wait(until, what)
-        if not self._follower.wait_swept(until):
+        if not self._follower.sweeper.wait(until):
             raise TimeoutError(f"{what}: not every suspect was looked at in time")
         self._check()
 
@@ -162,12 +187,12 @@ class GroupIndex:
 
     def __getitem__(self, key: str) -> Group:
         """The group with this key, as it is now. O(1). Raises KeyError."""
-        return self._group(self._locked(lambda: self._follower.order.snapshot(key)))
+        return self._follower.group(self._locked(lambda: self._follower.order.snapshot(key)))
 
     def __iter__(self) -> Iterator[Group]:
         """The groups that can be evicted, oldest first, as of now: later changes are not seen. O(n), in one go."""
         snapshots = self._locked(lambda: [self._follower.order.snapshot(key) for key in self._follower.order])
-        return map(self._group, snapshots)
+        return map(self._follower.group, snapshots)
 
     def oldest(self) -> Group | None:
         """The group that would be evicted next; None where there is none. O(log n)."""
@@ -177,13 +202,13 @@ class GroupIndex:
             return None if key is None else self._follower.order.snapshot(key)
 
         popped = self._locked(look)
-        return popped and self._group(popped)
+        return popped and self._follower.group(popped)
 
     def pop_oldest(self) -> Group | None:
         """Take the oldest group out of the index, and leave its files alone: unlinking them is the caller's. None where
         there is no group that can be evicted. O(log n). An `Evictor` does both, and checks before it unlinks."""
         popped = self._locked(self._follower.order.pop_oldest)
-        return popped and self._group(popped)
+        return popped and self._follower.group(popped)
 
     def restore(self, group: Group) -> None:
         """Put back a group that was popped and not unlinked, with its recency. The scout then looks at each of its
@@ -195,11 +220,7 @@ class GroupIndex:
         popped = Popped(group.key, group.recency_ns, group.packed)
         with self._follower.lock:
             self._follower.order.restore(popped)
-        directories, names = [], []
-        for directory, name, _mtime, _size in group.rows:
-            directories.append(directory)
-            names.append(os.fsencode(name))
-        self._follower.asks.ask(lambda number: records.Look(number, directories, names))
+        self._follower.look_at(popped)
 
     @property
     def nbytes(self) -> int:
@@ -221,9 +242,6 @@ class GroupIndex:
         """What an `Evictor` works with. Raises what keeps the index from evicting."""
         return self._locked(lambda: self._follower)
 
-    def _group(self, popped: Popped) -> Group:
-        return Group(popped.key, popped.recency_ns, popped.packed, self._follower.places, self._follower.order.packing)
-
     def _locked(self, work: Callable[[], T]) -> T:
         """Work on an order that is complete, under the lock."""
         self._check()
@@ -231,6 +249,11 @@ class GroupIndex:
             raise NotReadyError("the first scan is not over: call wait_ready() first")
         with self._follower.lock:
             return work()
+
+    def _abandon(self) -> None:
+        """In a forked child: refuse to answer, and let go of the copies of the parent's descriptors."""
+        self._follower.failure = ForkedError("this index belongs to the parent process: open another one here")
+        self._observer.abandon()
 
     def _check(self) -> None:
         """Raise what keeps the index from answering truly."""
@@ -241,6 +264,11 @@ class GroupIndex:
             raise ClosedError("the index is closed")
         if not self._observer.is_alive():
             raise NixlIndexError("the observer's thread has ended")
+
+
+def left(until: float | None) -> float | None:
+    """The seconds that are left until then, in seconds of `time.monotonic`."""
+    return None if until is None else max(0.0, until - monotonic())
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

@@ -9,7 +9,7 @@ SGLang's NIXL HiCache backend names its files `{hash}{config suffix}{component}`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
@@ -172,3 +172,27 @@ def _names(argument: str, values: Iterable[str | Enum] | type[Enum]) -> tuple[st
     if argument == "models" and not names:
         raise ValueError("models is empty: every name would be foreign; pass None to accept any model")
     return tuple(sorted(names, key=lambda name: (-len(name), name)))
+
+
+Split = Callable[[str], "tuple[str, str] | None"]
+
+
+def split_by(scheme: Callable[[str], str | None], on_error: Callable[[Exception], None]) -> Split:
+    """The scheme as a function from a file name to (key, tail). The tail of a key that is no prefix of the name is `/`
+    and the whole name. A name that the scheme fails on is ignored: its file is never evicted."""
+    if isinstance(scheme, KeyScheme):
+        return scheme.split
+
+    def split(name: str) -> tuple[str, str] | None:
+        try:
+            key = scheme(name)
+            if key is None:
+                return None
+            if not isinstance(key, str) or not key:
+                raise TypeError(f"it gave {key!r} for {name!r}: a group key is a string that is not empty")
+        except Exception as error:  # noqa: BLE001 - it is the caller's code
+            on_error(error)
+            return None
+        return key, name[len(key) :] if name.startswith(key) else "/" + name
+
+    return split

@@ -45,6 +45,7 @@ class Link:
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
+        self._scout: Scout | None = None
         self._fds: list[int] = []
         self._wake = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         try:
@@ -85,7 +86,16 @@ class Link:
     def _start_thread(self) -> tuple[int, int]:
         ours, theirs = socket.socketpair()
         fd, scout_fd = self._own(ours.detach()), self._own(theirs.detach())
-        self._thread = threading.Thread(target=Scout(scout_fd, scout_fd).run, name="nixl-index-scout", daemon=True)
+
+        scout = self._scout = Scout(scout_fd, scout_fd)
+
+        def run() -> None:
+            try:
+                scout.run()
+            finally:
+                _shut_down(scout_fd)  # as the end of a process would
+
+        self._thread = threading.Thread(target=run, name="nixl-index-scout", daemon=True)
         self._thread.start()
         return fd, fd
 
@@ -203,8 +213,7 @@ class Link:
     def _end_thread(self) -> str:
         thread = self._thread
         assert thread
-        with socket.socket(fileno=os.dup(self._stream)) as ours:
-            ours.shutdown(socket.SHUT_RDWR)
+        _shut_down(self._stream)
         thread.join(_STOP_SECONDS)
         if thread.is_alive():
             self._fds.clear()  # it still uses them
@@ -214,6 +223,10 @@ class Link:
     def abandon(self) -> None:
         """In a forked child: close the copies of the descriptors, and touch nothing of the parent's."""
         self._closed = True
+        if self._process:
+            self._process.returncode = 0  # it is not this process's child
+        if self._scout:
+            self._scout.abandon()
         self._close_fds()
 
     def _close_fds(self) -> None:
@@ -223,3 +236,9 @@ class Link:
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if self._process else ():
             if pipe:
                 pipe.close()
+
+
+def _shut_down(fd: int) -> None:
+    """End both directions of a socket: the other end reads its end of file."""
+    with suppress(OSError), socket.socket(fileno=os.dup(fd)) as end:
+        end.shutdown(socket.SHUT_RDWR)

@@ -1,302 +1,19 @@
-"""A watchdog observer for shards: its emitter starts a scout, reads the stream, and replaces a scout that fails.
-
-The events are pieces of the stream, not files: handlers get `StreamEvent`s and decode them.
-"""
+"""A watchdog observer for shards. Its events are pieces of the stream, not files: handlers decode them."""
 
 from __future__ import annotations
 
-import builtins
 import logging
-import os
-import threading
-from collections.abc import Callable
 from functools import partial
-from time import monotonic
-from typing import Any, cast
+from typing import cast
 
-from watchdog.events import FileSystemEvent
-from watchdog.observers.api import BaseObserver, EventDispatcher, EventEmitter, EventQueue, ObservedWatch
+from watchdog.observers.api import BaseObserver, EventDispatcher, EventEmitter, EventQueue
 
-from nixl_index import records, wire
-from nixl_index.errors import NixlIndexError, WireError
-from nixl_index.link import Isolation, Link
-from nixl_index.wire import Frame
+from nixl_index import records
+from nixl_index.emitter import PING_SECONDS, Configure, ScoutEmitter
+from nixl_index.events import Fault, Turn
+from nixl_index.link import Isolation
 
 logger = logging.getLogger(__name__)
-
-MAX_QUEUED = 4 << 20
-"""Bytes of the stream that may wait for the index. Beyond, the scout's pipe fills, and it holds its scans back."""
-PING_SECONDS = 1.0
-"""After this silence the scout is asked for a sign of life."""
-STALL_SECONDS = 10.0
-"""After this silence the scout is given up."""
-START_SECONDS = 30.0
-"""How long a new scout may take to say hello, and at first to take its bases."""
-_MAX_DELAY = 5.0
-_HUNG_SECONDS = 30.0
-
-Configure = Callable[[], records.Config]
-
-
-class StreamEvent(FileSystemEvent):
-    """A piece of the stream, in order. Equal to itself alone: watchdog's queue drops an event that equals the last."""
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def release(self) -> None:
-        """Called when the event was handled."""
-
-
-class Frames(StreamEvent):
-    """Records of the stream, as they came."""
-
-    def __init__(self, frames: list[Frame], emitter: ScoutEmitter) -> None:
-        super().__init__()
-        self.frames = frames
-        self.came = monotonic()
-        self.size = sum(len(payload) for _, payload in frames)
-        self._emitter = emitter
-
-    def release(self) -> None:
-        """Lets the emitter read on."""
-        self._emitter.released(self.size)
-
-
-class ScoutStarted(StreamEvent):
-    """A new scout took over; the records that follow are its own, and it knows of no command given before."""
-
-
-class ScoutEnded(StreamEvent):
-    """The scout is gone; another one will be started."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__()
-        self.reason = reason
-
-
-class Turn(StreamEvent):
-    """Nothing of the stream: the handler asked for another turn."""
-
-
-class ScoutEmitter(EventEmitter):
-    """Reads the stream of one scout at a time into the event queue. Sending to it never blocks."""
-
-    def __init__(
-        self,
-        event_queue: EventQueue,
-        watch: ObservedWatch,
-        *,
-        configure: Configure,
-        isolation: Isolation,
-        **options: Any,
-    ) -> None:
-        super().__init__(event_queue, watch, **options)
-        self.name = "nixl-index-emitter"
-        self.isolation = isolation
-        self.restarts = 0
-        self._configure = configure
-        self._link: Link | None = None
-        self._first: list[Frame] = []
-        self._heard = self._pinged = 0.0
-        self._at = -1
-        self._hung: dict[int, int] = {}
-        self._delay = 0.0
-        self._queued = 0
-        self._room = threading.Condition()
-
-    def on_thread_start(self) -> None:
-        """Start the first scout and have it take the bases. Raises what is wrong with them, or TimeoutError."""
-        self._connect(START_SECONDS, await_bases=True)
-
-    def on_thread_stop(self) -> None:
-        """Have the thread end; it closes the link."""
-        link = self._link
-        if link:
-            link.wake()
-        with self._room:
-            self._room.notify_all()
-        if not self.is_alive():
-            self._disconnect(gently=True)
-
-    def send(self, message: records.Message) -> None:
-        """Send a command to the present scout, if there is one. Never blocks."""
-        link = self._link
-        if link:
-            link.send(wire.encode(message))
-
-    def released(self, size: int) -> None:
-        """So many bytes of the stream were handled."""
-        with self._room:
-            self._queued -= size
-            self._room.notify_all()
-
-    @property
-    def pid(self) -> int:
-        """The process id of the scout; 0 where it is a thread, or is none."""
-        link = self._link
-        return link.pid if link else 0
-
-    @property
-    def queued(self) -> int:
-        """Bytes of the stream that wait for the handler."""
-        return self._queued
-
-    def abandon(self) -> None:
-        """In a forked child: drop the copies of the descriptors."""
-        if self._link:
-            self._link.abandon()
-
-    def run(self) -> None:
-        """Read until stopped."""
-        try:
-            while self.should_keep_running():
-                self.queue_events(self.timeout)
-        finally:
-            self._disconnect(gently=True)
-
-    def queue_events(self, timeout: float) -> None:
-        """One read of the stream, or one try to replace the scout."""
-        try:
-            if self._link:
-                self._read(self._link, timeout)
-            else:
-                self._replace()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the scout is replaced and all is listed again
-            self._give_up(f"{type(error).__name__}: {error}")
-
-    # --- reading ---
-
-    def _read(self, link: Link, timeout: float) -> None:
-        frames, self._first = self._first, []
-        if not frames:
-            got = link.read(min(timeout, PING_SECONDS))
-            if not self.should_keep_running():
-                return
-            if got is None:
-                self._give_up("it ended")
-                return
-            frames = got
-        now = monotonic()
-        if frames:
-            self._heard = self._pinged = now
-            self._deliver(frames)
-        elif now - self._heard > STALL_SECONDS:
-            self._on_stall()
-        elif now - self._pinged >= PING_SECONDS:
-            self._pinged = now
-            link.send(wire.encode(records.Look(0, [], [])))
-
-    def _deliver(self, frames: list[Frame]) -> None:
-        for kind, payload in frames:
-            if kind == wire.AT:
-                at = cast("records.At", wire.decode(kind, payload)).base
-                if at < 0:
-                    self._hung.pop(self._at, None)
-                self._at = at
-        event = Frames(frames, self)
-        with self._room:
-            self._queued += event.size
-        self.queue_event(event)
-        with self._room:
-            self._room.wait_for(lambda: self._queued < MAX_QUEUED or not self.should_keep_running())
-        self._heard = monotonic()
-
-    def _on_stall(self) -> None:
-        where = ""
-        if self._at >= 0:
-            self._hung[self._at] = self._hung.get(self._at, 0) + 1
-            where = f" (it was at base {self._configure().bases[self._at][0]!r})"
-        self._give_up(f"no sign of life for {STALL_SECONDS:.0f} s{where}")
-
-    # --- starting and ending scouts ---
-
-    def _connect(self, seconds: float, await_bases: bool = False) -> None:
-        try:
-            self._start(seconds, await_bases)
-        except _NoScoutError as error:
-            self._disconnect()
-            if self.isolation == "thread":
-                raise NixlIndexError(f"no scout could be started: {error}") from error
-            logger.warning("nixl_index: no scout process could be started (%s): using a thread", error)
-            self.isolation = "thread"
-            self._start(seconds, await_bases)
-
-    def _start(self, seconds: float, await_bases: bool) -> None:
-        config = self._configure()._replace(host=os.getpid() if self.isolation == "process" else 0)
-        for base, count in self._hung.items():
-            config.bases[base][3] = _HUNG_SECONDS * 2 ** min(count - 1, 5)
-        try:
-            self._link = link = Link(self.isolation)
-        except OSError as error:
-            raise _NoScoutError(str(error)) from error
-        until = monotonic() + seconds
-        frames: list[Frame] = []
-        self._await(link, frames, records.Hello, 1, until)
-        link.send(wire.encode(config))
-        if await_bases:
-            self._await(link, frames, records.BaseState, len(config.bases), until)
-        self._first, self._at = frames, -1
-        self._heard = self._pinged = monotonic()
-
-    def _await(self, link: Link, frames: list[Frame], kind: type, count: int, until: float) -> None:
-        """Read until so many records of this kind came. Raises the fault that the scout tells instead."""
-        hello = kind is records.Hello
-        while count > 0:
-            if not self.should_keep_running():
-                raise NixlIndexError("closed while starting")
-            if monotonic() > until:
-                if hello:
-                    raise _NoScoutError("it did not say hello in time")
-                raise TimeoutError("the scout did not take the base dirs in time: does a disk hang?")
-            try:
-                got = link.read(0.1)
-            except WireError as error:
-                raise _NoScoutError(str(error)) from error
-            if got is None:
-                raise _NoScoutError(self._disconnect() or "it ended at once")
-            for frame in got:
-                message = wire.decode(*frame)
-                if isinstance(message, records.Fault):
-                    raise _fault(message)
-                count -= isinstance(message, kind)
-            frames += got
-
-    def _replace(self) -> None:
-        if self._delay:
-            self.stopped_event.wait(self._delay)
-        self._delay = min(_MAX_DELAY, self._delay * 2 or 0.1)
-        if self.should_keep_running():
-            self._connect(START_SECONDS)
-            self.restarts += 1
-            self.queue_event(ScoutStarted())
-
-    def _give_up(self, reason: str) -> None:
-        words = self._disconnect()
-        self.queue_event(ScoutEnded(f"{reason}: {words}" if words else reason))
-
-    def _disconnect(self, gently: bool = False) -> str:
-        link, self._link = self._link, None
-        return link.close(wire.encode(records.Stop()) if gently else b"") if link else ""
-
-    def healthy(self) -> None:
-        """The index is whole again: the next failure is not a repeated one."""
-        self._delay = 0.0
-
-
-class _NoScoutError(Exception):
-    """No scout could be started this way."""
-
-
-def _fault(fault: records.Fault) -> Exception:
-    """The exception that the scout met: a built-in one of that name where there is one."""
-    kind = getattr(builtins, fault.kind, None)
-    if isinstance(kind, type) and issubclass(kind, (OSError, ValueError)):
-        return kind(fault.message)
-    return NixlIndexError(f"the scout failed: {fault.message}")
 
 
 class ShardObserver(BaseObserver):
@@ -310,6 +27,7 @@ class ShardObserver(BaseObserver):
         emitter_class = partial(ScoutEmitter, configure=configure, isolation=isolation)
         super().__init__(cast("type[EventEmitter]", emitter_class), timeout=PING_SECONDS)
         self.name = "nixl-index-observer"
+        self._isolation = isolation
 
     @property
     def emitter(self) -> ScoutEmitter | None:
@@ -317,6 +35,12 @@ class ShardObserver(BaseObserver):
         for emitter in tuple(self.emitters):
             return cast("ScoutEmitter", emitter)
         return None
+
+    @property
+    def isolation(self) -> Isolation:
+        """Where the scout runs now."""
+        emitter = self.emitter
+        return emitter.isolation if emitter else self._isolation
 
     def send(self, message: records.Message) -> None:
         """Send a command to the scout, if there is one. Never blocks."""
@@ -329,6 +53,29 @@ class ShardObserver(BaseObserver):
         emitter = self.emitter
         if emitter:
             emitter.queue_event(Turn())
+
+    def replace(self, reason: str) -> None:
+        """Have the scout replaced by another one, which tells everything from the start."""
+        emitter = self.emitter
+        if emitter:
+            emitter.replace(reason)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the copies of the parent's descriptors."""
+        emitter = self.emitter
+        if emitter:
+            emitter.abandon()
+
+    def run(self) -> None:
+        """Dispatch until stopped. Nothing but `stop` ends it: whatever else would, the handlers are told of."""
+        while self.should_keep_running():
+            try:
+                super().run()
+            except BaseException as error:
+                logger.exception("nixl_index: the observer's thread was interrupted, and goes on")
+                for handlers in tuple(self._handlers.values()):
+                    for handler in tuple(handlers):
+                        handler.dispatch(Fault(error))
 
     def dispatch_events(self, event_queue: EventQueue) -> None:
         """Hand the next event to the handlers. Not under the observer's lock, where watchdog does it: `schedule` and

@@ -24,8 +24,9 @@ class Origin(IntEnum):
     EVENT = 0  # inotify told of it
     SCAN = 1  # the first listing of a directory
     RECONCILE = 2  # a later listing of everything, after a loss
-    SCRUB = 3  # the slow reconcile, or the poll of a directory without a watch
-    LOOK = 4  # the host asked
+    SCRUB = 3  # the slow reconcile
+    POLL = 4  # the directory has no watch, or its file system makes no events
+    LOOK = 5  # the host asked
 
 
 class Phase(IntEnum):
@@ -63,13 +64,15 @@ class Fault(NamedTuple):
 
 
 class BaseState(NamedTuple):
-    """A base is this directory now; `frozen` says why nothing of it is dropped or unlinked, empty where it is live."""
+    """A base is this directory now. `frozen` says why nothing of it is dropped or unlinked, empty where it is live;
+    `remote` which kind of file system it is on, if one that makes no events for what others write."""
 
     base: int
     path: str
     device: int
     inode: int
     frozen: str
+    remote: str
 
 
 class Directory(NamedTuple):
@@ -105,11 +108,12 @@ class Crawled(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Counters of the scout, sent when they changed: directories with and without a watch, look-ups that failed with
-    an error that proves nothing, and what the last such error was."""
+    """Counters of the scout, sent when they changed: directories with and without a watch, why the last of these has
+    none, look-ups that failed with an error that proves nothing, and what the last such error was."""
 
     watched: int
     unwatched: int
+    watch_error: str
     errors: int
     last_error: str
 

@@ -45,7 +45,7 @@ class Scout:
         self._tree: Tree | None = None
         self._config = records.Config(0, 0, [], "", [], 0.0, 0.0)
         self._coalesce_until = 0.0
-        self._next_check = self._next_retry = 0.0
+        self._next_check = self._next_poll = self._next_scrub = 0.0
         self._status: Message | None = None
         self._host = self._mounts = -1
         self._stopping = False
@@ -66,11 +66,16 @@ class Scout:
             known = isinstance(error, (OSError, ValueError)) and self._tree is None
             self._fault(type(error).__name__, str(error) if known else traceback.format_exc())
         finally:
-            for fd in (self._host, self._mounts):
-                if fd >= 0:
-                    os.close(fd)
-            if self._tree:
-                self._tree.watches.close()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close what it opened; called from outside only where its thread is gone."""
+        for fd in (self._host, self._mounts):
+            if fd >= 0:
+                os.close(fd)
+        self._host = self._mounts = -1
+        if self._tree:
+            self._tree.watches.close()
 
     def _fault(self, kind: str, message: str) -> None:
         try:
@@ -110,9 +115,12 @@ class Scout:
         tree = self._tree
         if tree is None:
             return None
-        if not self._out and (self._urgent or tree.scans):
+        if self._out:  # nothing is done before the host has read, but that events are taken from the kernel
+            until = self._coalesce_until or monotonic() + CHECK_SECONDS
+        elif self._urgent or tree.scans:
             return 0
-        until = min(self._next_check, self._coalesce_until or self._next_check)
+        else:
+            until = min(self._next_check, self._next_poll, self._next_scrub, self._coalesce_until or self._next_check)
         return max(0, int((until - monotonic()) * 1000) + 1)
 
     def _work(self, tree: Tree, now: float) -> None:
@@ -121,10 +129,11 @@ class Scout:
             self._next_check = now + CHECK_SECONDS
             for base in tree.bases:
                 tree.check(base)
-        if now >= self._next_retry:
-            self._next_retry = now + self._config.poll_interval
-            for directory in list(tree.unwatched):
-                tree.visit(directory, Origin.SCRUB)
+        if now >= self._next_poll:
+            self._next_poll = now + self._config.poll_interval
+            tree.poll()
+        if now >= self._next_scrub and not tree.scans:
+            self._next_scrub = now + self._config.rescan_interval / tree.scrub()
         tree.tell_dirty()
         if self._urgent:
             steps = self._urgent[0]
@@ -132,7 +141,8 @@ class Scout:
                 self._urgent.popleft()
         if tree.scans:
             tree.step()
-        status = records.Status(len(tree.watches), len(tree.unwatched), tree.errors.count, tree.errors.last)
+        errors = tree.errors
+        status = records.Status(len(tree.watches), len(tree.unwatched), tree.watch_error, errors.count, errors.last)
         if status != self._status:
             self._status = status
             self._tell(status)
@@ -165,10 +175,12 @@ class Scout:
         """Write everything, waiting for the host to read."""
         writable = select.poll()
         writable.register(self._stream, select.POLLOUT)
+        if self._host >= 0:
+            writable.register(self._host, select.POLLIN)
         while self._out:
             self._flush()
-            if self._out:
-                writable.poll()
+            if self._out and self._host in dict(writable.poll()):
+                raise BrokenPipeError  # the host is dead, though a child of it holds the pipe open
 
     def _touching(self, base: Base) -> None:
         """Announce the base that the next calls touch: where this process hangs if it is not heard of again."""
@@ -233,7 +245,8 @@ class Scout:
             tree.add_bucket(bases[number], [os.fsencode(part) for part in parts]).listed = True
         self._poll.register(tree.watches.fileno(), select.POLLIN)
         self._next_check = monotonic() + CHECK_SECONDS
-        self._next_retry = monotonic() + config.poll_interval
+        self._next_poll = monotonic() + config.poll_interval
+        self._next_scrub = monotonic() + (config.rescan_interval / 256 or float("inf"))
         tree.crawl(bases)
 
     def _watch_host(self, host: int) -> None:
@@ -243,6 +256,8 @@ class Scout:
             raise BrokenPipeError  # it died before the descriptor was there
 
     def _look(self, tree: Tree, command: records.Look) -> Steps:
+        tree.drain()  # what an event told of is told as of the event
+        tree.tell_dirty()
         names: dict[Directory, set[bytes]] = {}
         for number, name in zip(command.directories, command.names, strict=True):
             names.setdefault(tree.buckets[number], set()).add(name)

@@ -15,6 +15,7 @@ from nixl_index import inotify, records
 from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
 from nixl_index.layout import Layout
 from nixl_index.looks import Dirty, Errors, Table, Tell, look
+from nixl_index.mounts import remote_kind
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.scans import STEP_ENTRIES, STEP_SECONDS, Scans, Steps
 from nixl_index.watches import Watches
@@ -35,11 +36,15 @@ class Tree:
         self._touching = touching
         self._dirty = Dirty()
         self._sweep_due = False
+        self._round: list[Directory] = []
+        self.watch_error = ""
         self._losses = self._crawls = 0
 
     def add_base(self, base: Base) -> None:
         """Cover a base from now on; nothing of it is listed yet."""
         self.bases.append(base)
+        if not base.frozen:
+            base.remote = remote_kind(base.path)
         self._tell(base.state())
         if base.root.is_bucket:
             self._number(base.root)
@@ -78,7 +83,7 @@ class Tree:
         if reason:
             self.freeze(base, reason)
         elif base.frozen or identity != known:
-            base.frozen, base.root.identity = "", identity
+            base.frozen, base.root.identity, base.remote = "", identity, remote_kind(base.path)
             self._tell(base.state())
             self.lost(f"base dir {os.fsdecode(base.path)!r} came back", [base])
         return not base.frozen
@@ -95,6 +100,25 @@ class Tree:
             if adopt and base.frozen:
                 base.forget()
         self.crawl(bases)
+
+    def poll(self) -> None:
+        """List what makes no events: directories without a watch, and all of a base on a remote file system."""
+        remote = [directory for base in self.bases if base.remote for directory in base.root.tree()]
+        for directory in dict.fromkeys([*self.unwatched, *remote]):
+            self.visit(directory, Origin.POLL)
+
+    def scrub(self) -> int:
+        """List the next directory of the slow reconcile. Returns how many directories make a round."""
+        if not self._round:
+            self._round = [directory for base in self.bases for directory in base.root.tree()]
+        self.visit(self._round.pop(), Origin.SCRUB)
+        if not self._round:
+            self.scans.mark(self._scrubbed())
+        return len(self.buckets) + len(self.bases)
+
+    def _scrubbed(self) -> Steps:
+        self._tell(records.Sweep())
+        yield from ()
 
     def on_culprit(self, directory: Directory, code: int) -> None:
         """An eviction found this directory changed, or (`code`, an errno) its file system not taking unlinks."""
@@ -198,6 +222,7 @@ class Tree:
             return True  # it went meanwhile, or something else stands there: the next look at it tells
         except OSError as error:
             self._failed(directory, error)
+            self.watch_error = str(error)
             return False
         self.unwatched.discard(directory)
         return True
@@ -254,7 +279,7 @@ class Tree:
             return
         directory.listed = True
         if directory.is_bucket:
-            self._sweep_due |= origin != Origin.SCAN
+            self._sweep_due |= origin not in (Origin.SCAN, Origin.SCRUB)  # a scrub has one for a whole round
             self._tell(records.Listing(directory.number, phase, origin))
 
     def _list_entries(self, directory: Directory, origin: Origin) -> Steps:
@@ -268,12 +293,17 @@ class Tree:
             yield from steps(directory, entries, origin)
 
     def _list_level(self, directory: Directory, entries: Iterator[os.DirEntry[bytes]], origin: Origin) -> Steps:
-        """Visit every child that is there, and those that were."""
+        """Visit every child that is there, and those that were; where every directory has its own turn, those alone
+        that came or went."""
+        known = dict.fromkeys(directory.children.values())
+        there: dict[Directory, None] = {}
         for entry in entries:
             if self._layout.matches(directory.level, entry.name) and entry.is_dir(follow_symlinks=False):
-                self._child(directory, entry.name)
-        for count, child in enumerate(list(directory.children.values()), 1):
-            self.visit(child, origin)
+                there[self._child(directory, entry.name)] = None
+        in_turn = origin in (Origin.SCRUB, Origin.POLL)
+        for count, child in enumerate({**there, **known}, 1):
+            if not (in_turn and child in known and child in there):
+                self.visit(child, origin)
             if count % 256 == 0:
                 yield
 

@@ -1,0 +1,31 @@
+"""The snippets of README run, on a tree of their own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support import write_page
+
+README = Path(__file__).parents[1] / "README.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+
+
+def test_there_are_snippets() -> None:
+    assert len(SNIPPETS) >= 2
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_snippet(snippet: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for disk in ("disk0", "disk1"):
+        for tenant in ("", "tenant"):
+            (tmp_path / disk / "l3" / tenant).mkdir(parents=True, exist_ok=True)
+    disks = [tmp_path / disk / "l3" for disk in ("disk0", "disk1")]
+    for page in range(3):
+        write_page(disks, page)
+        write_page([disk / "tenant" for disk in disks], page)
+    exec(compile(snippet.replace("/mnt/", f"{tmp_path}/"), str(README), "exec"), {})
+    printed = capsys.readouterr().out
+    assert "3 groups" in printed or printed.count("_Qwen-Qwen3-32B") >= 6
