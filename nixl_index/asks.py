@@ -5,8 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic
+from typing import Protocol
 
 from nixl_index.records import Message
+
+
+class Source(Protocol):
+    """Where the stream comes from."""
+
+    def send(self, message: Message) -> None:
+        """Send a command. Does not block."""
+
+    def post(self) -> None:
+        """Have `dispatch` called with a `Turn`."""
+
+    def replace(self, reason: str) -> None:
+        """Have another scout tell everything from the start."""
 
 
 class Ask:
@@ -30,8 +44,8 @@ class Asks:
     """The commands that are under way. They outlive a scout: its successor gets them again, which is harmless, since
     a shard that is gone is fine and one that was rewritten is left alone."""
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        self._send = send
+    def __init__(self, source: Source) -> None:
+        self._send = source.send
         self._lock = threading.Lock()  # of the fields below: a leaf
         self._waiting: dict[int, Ask] = {}
         self._number = 0

@@ -11,7 +11,7 @@ from typing import cast
 from nixl_index import records
 from nixl_index.follower import Follower
 from nixl_index.index import GroupIndex
-from nixl_index.order import Popped
+from nixl_index.packed import Popped
 from nixl_index.records import Outcome
 
 BATCH_GROUPS = 64

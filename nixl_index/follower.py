@@ -8,19 +8,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from nixl_index import records, wire
-from nixl_index.asks import Asks
+from nixl_index.asks import Asks, Source
+from nixl_index.bases import BaseView
 from nixl_index.errors import FailedError, WireError
 from nixl_index.events import Fault, Frames, ScoutEnded, ScoutStarted, Turn
 from nixl_index.group import Group, Place
 from nixl_index.keys import KeyScheme, split_by
 from nixl_index.layout import Layout
 from nixl_index.missed import Missed
-from nixl_index.order import Change, GroupOrder, Popped
+from nixl_index.order import Change, GroupOrder
+from nixl_index.packed import Popped
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.sweep import MENDING, Sweeper
 
@@ -30,28 +32,6 @@ CHUNK_SECONDS = 0.001
 """After so long the writer lets the lock and the GIL go, so that no thread of the host waits long for either."""
 _CHUNK_RECORDS = 64
 _MAX_FAULTS = 3
-
-
-class Source(Protocol):
-    """Where the stream comes from."""
-
-    def send(self, message: Message) -> None:
-        """Send a command. Does not block."""
-
-    def post(self) -> None:
-        """Have `dispatch` called with a `Turn`."""
-
-    def replace(self, reason: str) -> None:
-        """Have another scout tell everything from the start."""
-
-
-class BaseView:
-    """A base as the stream told of it."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.device = self.inode = 0
-        self.frozen = self.remote = ""
 
 
 class Follower(FileSystemEventHandler):
@@ -70,8 +50,8 @@ class Follower(FileSystemEventHandler):
         self.lock = threading.Lock()
         self.order = GroupOrder(clock)
         self.places: list[Place] = []
-        self.bases = [BaseView(path) for path in paths]
-        self.asks = Asks(source.send)
+        self.bases = [BaseView(path, intervals[0]) for path in paths]
+        self.asks = Asks(source)
         self.ready = threading.Event()
         self.failure: Exception | None = None
         self.losses = self.overflows = self.reconciles = 0
@@ -198,24 +178,13 @@ class Follower(FileSystemEventHandler):
 
     def _on_base(self, told: records.BaseState) -> None:
         base = self.bases[told.base]
-        base.path, base.device, base.inode = told.path, told.device, told.inode
-        if told.remote and told.remote != base.remote:
-            logger.warning(
-                "nixl_index: base dir %r is on %s, which makes no events for what others write: listed every %.0f s",
-                *(told.path, told.remote, self._intervals[0]),
-            )
-        base.remote = told.remote
-        if base.frozen != told.frozen:
-            base.frozen = told.frozen
+        before = base.frozen
+        base.update(told)
+        if bool(before) != bool(told.frozen):
             with self.lock:
                 (self.order.freeze if told.frozen else self.order.thaw)(told.base)
-            if told.frozen:
-                self._note(f"{told.path}: {told.frozen}")
-                logger.warning(
-                    "nixl_index: base dir %r is frozen, nothing of it is evicted: %s", told.path, told.frozen
-                )
-            else:
-                logger.warning("nixl_index: base dir %r is back", told.path)
+        if told.frozen:
+            self._note(f"{told.path}: {told.frozen}")
 
     def _on_shards(self, found: records.Shards) -> None:
         upsert, split, missed = self.order.upsert, self._split, self.missed

@@ -67,7 +67,7 @@ class Health:
             directories_listed=len(follower.listed),
             directories_known=len(follower.places),
             groups=len(order),
-            shards=order.shards,
+            shards=order.totals.count,
             watched=status.watched,
             unwatched=status.unwatched,
             losses=follower.losses,

@@ -19,7 +19,7 @@ from nixl_index.layout import Layout
 from nixl_index.lifecycle import register
 from nixl_index.link import Isolation
 from nixl_index.observer import ShardObserver
-from nixl_index.order import Popped
+from nixl_index.packed import Popped
 
 T = TypeVar("T")
 
@@ -226,13 +226,13 @@ class GroupIndex:
     def nbytes(self) -> int:
         """The disk bytes of all shards. O(bases)."""
         self._check()
-        return self._follower.order.nbytes
+        return self._follower.order.totals.size
 
     @property
     def shards(self) -> int:
         """The number of shards. O(bases)."""
         self._check()
-        return self._follower.order.shards
+        return self._follower.order.totals.count
 
     def health(self) -> Health:
         """How the index is. O(bases), without a system call; never raises, not even when closed."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterator, KeysView
 from enum import IntEnum
-from typing import NamedTuple
 
-from nixl_index.packed import MARKS, Packing
+from nixl_index.packed import MARKS, Packing, Popped
 from nixl_index.recency import FirstSeen, Rank, Ranks
 from nixl_index.totals import Totals
 
@@ -25,14 +24,6 @@ class Change(IntEnum):
     """The mtime differs, either way."""
     SETTLED = 3
     """The same mtime and other disk bytes: the file system wrote back late. The group does not move."""
-
-
-class Popped(NamedTuple):
-    """A group, or the evictable part of one, with its shards as `GroupOrder.packing` packed them."""
-
-    key: str
-    recency_ns: int
-    packed: bytes
 
 
 class GroupOrder:
@@ -52,7 +43,8 @@ class GroupOrder:
         self._loading = True
         self._ranks = Ranks()
         self._first_seen = FirstSeen(clock, self.packing)
-        self._totals = Totals()
+        self.totals = Totals()
+        """Shards and disk bytes, of each base and in all: to be read."""
         self._marks = bytearray()
         self._held: dict[str, int] = {}
         self._stranded: set[str] = set()
@@ -62,7 +54,7 @@ class GroupOrder:
     def add_directory(self, base: int) -> int:
         """The id of one more directory, on the base of this number. Ids count up from 0. O(1). Raises OverflowError
         after 16,777,216 directories."""
-        directory = self._totals.add_directory(base)
+        directory = self.totals.add_directory(base)
         self._marks.append(0)
         return directory
 
@@ -98,19 +90,19 @@ class GroupOrder:
         if fresh is packed:
             return Change.UNCHANGED
         if rank is None:
-            self._totals.add(directory, disk_bytes)
+            self.totals.add(directory, disk_bytes)
             effective = self._first_seen.add(key, directory, tail, mtime_ns)
             self._ranks.add(key, effective, fresh, self._loading or key in self._held)
             return Change.NEW
         recency, key = rank
         if old is None:
-            self._totals.add(directory, disk_bytes)
+            self.totals.add(directory, disk_bytes)
             effective = self._first_seen.add(key, directory, tail, mtime_ns)
             self._ranks.write(rank, max(recency, effective), fresh)
-            if key in self._stranded and self._totals.live(directory):
+            if key in self._stranded and self.totals.live(directory):
                 self._unstrand(key)
             return Change.NEW
-        self._totals.resize(directory, disk_bytes - old[1])
+        self.totals.resize(directory, disk_bytes - old[1])
         if old[0] == mtime_ns:
             self._ranks.write(rank, recency, fresh)
             return Change.UNCHANGED if old[1] == disk_bytes else Change.SETTLED
@@ -135,7 +127,7 @@ class GroupOrder:
         if not rest:
             self.remove(key)
             return True
-        self._totals.subtract(directory, old[1])
+        self.totals.subtract(directory, old[1])
         if self._first_seen.forget(key, directory, tail, old[0]) == recency:
             recency = self._first_seen.newest(key, rest)
         self._ranks.write(rank, recency, rest)
@@ -166,12 +158,12 @@ class GroupOrder:
     def oldest(self) -> str | None:
         """The key of the oldest group that can be popped. O(log n) amortized. Raises RuntimeError while loading."""
         self._require_open()
-        if self._totals.frozen and not self._totals.any_live_base():
+        if self.totals.frozen and not self.totals.any_live_base():
             return None
         while self._ranks.order:
             rank: Rank
             rank, packed = self._ranks.order.peekitem(0)
-            if self._totals.any_live(packed):
+            if self.totals.any_live(packed):
                 return rank[1]
             self._ranks.loosen(rank)
             self._stranded.add(rank[1])
@@ -180,7 +172,7 @@ class GroupOrder:
     def pop_oldest(self) -> Popped | None:
         """Take the oldest group out; None when there is none to take. O(s + log n). Where a base is frozen, amortized;
         then only shards on live bases are taken, and the rest is stranded. Raises RuntimeError while loading."""
-        if self._totals.frozen or self._loading:
+        if self.totals.frozen or self._loading:
             key = self.oldest()
             return None if key is None else self._pop_live(key)
         if not self._ranks.order:
@@ -216,8 +208,8 @@ class GroupOrder:
             if self.packing.has(packed, directory, tail):
                 continue
             packed, _ = self.packing.put(packed, directory, tail, mtime_ns, disk_bytes, mark)
-            self._totals.add(directory, disk_bytes)
-            any_live = any_live or self._totals.live(directory)
+            self.totals.add(directory, disk_bytes)
+            any_live = any_live or self.totals.live(directory)
             if mtime_ns > popped.recency_ns:
                 # Only an mtime that was in the future can be above the recency. It was seen no later than that.
                 self._first_seen.put(key, directory, tail, popped.recency_ns)
@@ -239,7 +231,7 @@ class GroupOrder:
         """The keys of all groups that can be popped, oldest first. The order must not change meanwhile. Raises
         RuntimeError while loading."""
         self._require_open()
-        return (rank[1] for rank, packed in self._ranks.order.items() if self._totals.any_live(packed))
+        return (rank[1] for rank, packed in self._ranks.order.items() if self.totals.any_live(packed))
 
     def keys(self) -> KeysView[str]:
         """The keys of all groups, loose ones too, in no special order: a view."""
@@ -270,34 +262,14 @@ class GroupOrder:
 
     def freeze(self, base: int) -> None:
         """Shards on this base cannot be popped from now on. O(1). Idempotent."""
-        self._totals.frozen.add(base)
+        self.totals.frozen.add(base)
 
     def thaw(self, base: int) -> None:
         """Shards on this base can be popped again. O(m log n) for m stranded groups. Idempotent."""
-        self._totals.frozen.discard(base)
-        back = {key for key in self._stranded if self._totals.any_live(self._ranks.loose[key])}
+        self.totals.frozen.discard(base)
+        back = {key for key in self._stranded if self.totals.any_live(self._ranks.loose[key])}
         self._stranded -= back
         self._ranks.fasten(back - self._held.keys())
-
-    # Totals
-
-    @property
-    def shards(self) -> int:
-        """How many shards, on all bases."""
-        return sum(self._totals.shards.values())
-
-    @property
-    def nbytes(self) -> int:
-        """Their disk bytes."""
-        return sum(self._totals.nbytes.values())
-
-    def base_shards(self, base: int) -> int:
-        """How many shards on the base of this number."""
-        return self._totals.shards.get(base, 0)
-
-    def base_nbytes(self, base: int) -> int:
-        """Their disk bytes."""
-        return self._totals.nbytes.get(base, 0)
 
     # Helpers
 
@@ -306,13 +278,13 @@ class GroupOrder:
         rank = self._ranks.by_key[key]
         recency, key = rank
         packed = self._ranks.packed(rank)
-        live, rest = self.packing.split(packed, self._totals.live)
+        live, rest = self.packing.split(packed, self.totals.live)
         if not rest:
             return self.remove(key)
         touched = recency > self._first_seen.newest(key, packed)
         for directory, tail, mtime_ns, _, _ in self.packing.rows(live):
             self._first_seen.forget(key, directory, tail, mtime_ns)
-        self._totals.subtract_packed(live)
+        self.totals.subtract_packed(live)
         self._stranded.add(key)
         self._ranks.loosen(rank)
         self._ranks.write(rank, recency if touched else self._first_seen.newest(key, rest), rest)
@@ -321,7 +293,7 @@ class GroupOrder:
     def _gone(self, key: str, packed: bytes) -> None:
         if self._first_seen.by_key:
             self._first_seen.by_key.pop(key, None)
-        self._totals.subtract_packed(packed)
+        self.totals.subtract_packed(packed)
 
     def _unstrand(self, key: str) -> None:
         self._stranded.discard(key)
@@ -336,15 +308,15 @@ class GroupOrder:
         """Assert every invariant. O(n log n): for tests."""
         self._ranks.check()
         groups = {key: self._ranks.packed(rank) for key, rank in self._ranks.by_key.items()}
-        self._totals.check(groups.values())
+        self.totals.check(groups.values())
         self._first_seen.check(groups)
-        assert len(self._marks) == len(self._totals.bases)
+        assert len(self._marks) == len(self.totals.bases)
         for key, packed in groups.items():
             identities = {(directory, tail) for directory, tail, *_ in self.packing.rows(packed)}
             assert 0 < len(identities) == self.packing.count(packed), f"{key!r} is empty, or has a shard twice"
             assert self._ranks.by_key[key][0] >= self._first_seen.newest(key, packed)
         assert all(count > 0 for count in self._held.values())
-        assert not any(self._totals.any_live(groups[key]) for key in self._stranded)
+        assert not any(self.totals.any_live(groups[key]) for key in self._stranded)
         if self._loading:
             assert not self._ranks.order
             assert not self._stranded

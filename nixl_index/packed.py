@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 MAX_TAILS = 4096
 """How many tails are interned for good. A deployment has a few hundred; the rest of the room is for surprises."""
@@ -29,6 +29,14 @@ _PRIVATE = 0x8000_0000
 Row: TypeAlias = tuple[int, str, int, int, int]
 """A shard, unpacked: directory id, tail, mtime in ns, disk bytes, mark. A named tuple takes three times as long
 to make."""
+
+
+class Popped(NamedTuple):
+    """A group, or the evictable part of one, with its shards as a `Packing` packed them."""
+
+    key: str
+    recency_ns: int
+    packed: bytes
 
 
 class _Named(bytes):

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from nixl_index.disk import Base, Directory
 
-STEP_ENTRIES = 2_000
-STEP_SECONDS = 0.02
-"""A step ends at whichever comes first, so that events and commands are never far behind."""
-
 Steps = Iterator[None]
 _Scan = tuple[Steps, Directory | None]
 

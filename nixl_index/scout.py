@@ -19,15 +19,15 @@ from nixl_index import records, wire
 from nixl_index.disk import Base, Directory, take_base
 from nixl_index.errors import WireError
 from nixl_index.layout import Layout
+from nixl_index.listing import STEP_ENTRIES, STEP_SECONDS
 from nixl_index.records import Message, Origin
-from nixl_index.scans import STEP_ENTRIES, STEP_SECONDS, Steps
+from nixl_index.rounds import Rounds
+from nixl_index.scans import Steps
 from nixl_index.tree import Tree
 from nixl_index.unlink import Unlinker
 
 COALESCE_SECONDS = 0.02
 """How long an event waits for others: one look serves all that happened to a name, one wake-up all names."""
-CHECK_SECONDS = 1.0
-"""How often each base is checked for being the directory that was indexed: most mounts over it make no event."""
 _READ = 1 << 16
 
 
@@ -45,7 +45,7 @@ class Scout:
         self._tree: Tree | None = None
         self._config = records.Config(0, 0, [], "", [], 0.0, 0.0)
         self._coalesce_until = 0.0
-        self._next_check = self._next_poll = self._next_scrub = 0.0
+        self._rounds: Rounds | None = None
         self._status: Message | None = None
         self._host = self._mounts = -1
         self._stopping = False
@@ -97,8 +97,8 @@ class Scout:
         if tree is None or self._stopping:
             return self._flush()
         now = monotonic()
-        if self._mounts in ready:
-            self._next_check = now
+        if self._mounts in ready and self._rounds:
+            self._rounds.check_now()
         if tree.watches.fileno() in ready and not self._coalesce_until:
             self._coalesce_until = now + COALESCE_SECONDS
             self._poll.modify(tree.watches.fileno(), 0)
@@ -113,27 +113,20 @@ class Scout:
     def _timeout(self) -> int | None:
         """How long the poll may wait, in ms; None before the configuration came."""
         tree = self._tree
-        if tree is None:
+        if tree is None or self._rounds is None:
             return None
         if self._out:  # nothing is done before the host has read, but that events are taken from the kernel
-            until = self._coalesce_until or monotonic() + CHECK_SECONDS
+            until = self._coalesce_until or monotonic() + 1.0
         elif self._urgent or tree.scans:
             return 0
         else:
-            until = min(self._next_check, self._next_poll, self._next_scrub, self._coalesce_until or self._next_check)
+            until = min(self._rounds.next, self._coalesce_until or self._rounds.next)
         return max(0, int((until - monotonic()) * 1000) + 1)
 
     def _work(self, tree: Tree, now: float) -> None:
         """A step of everything that waits. Only while the host has read all that was told before."""
-        if now >= self._next_check:
-            self._next_check = now + CHECK_SECONDS
-            for base in tree.bases:
-                tree.check(base)
-        if now >= self._next_poll:
-            self._next_poll = now + self._config.poll_interval
-            tree.poll()
-        if now >= self._next_scrub and not tree.scans:
-            self._next_scrub = now + self._config.rescan_interval / tree.scrub()
+        if self._rounds:
+            self._rounds.work(now)
         tree.tell_dirty()
         if self._urgent:
             steps = self._urgent[0]
@@ -244,9 +237,7 @@ class Scout:
         for _number, number, parts in config.directories:
             tree.add_bucket(bases[number], [os.fsencode(part) for part in parts]).listed = True
         self._poll.register(tree.watches.fileno(), select.POLLIN)
-        self._next_check = monotonic() + CHECK_SECONDS
-        self._next_poll = monotonic() + config.poll_interval
-        self._next_scrub = monotonic() + (config.rescan_interval / 256 or float("inf"))
+        self._rounds = Rounds(tree, config.poll_interval, config.rescan_interval)
         tree.crawl(bases)
 
     def _watch_host(self, host: int) -> None:

@@ -17,8 +17,20 @@ class Totals:
         self.bases: list[int] = []
         """The number of the base of each directory."""
         self.shards: dict[int, int] = {}
+        """How many shards are on the base of this number."""
         self.nbytes: dict[int, int] = {}
+        """Their disk bytes."""
         self.frozen: set[int] = set()
+
+    @property
+    def count(self) -> int:
+        """How many shards, on all bases. O(bases)."""
+        return sum(self.shards.values())
+
+    @property
+    def size(self) -> int:
+        """Their disk bytes. O(bases)."""
+        return sum(self.nbytes.values())
 
     def add_directory(self, base: int) -> int:
         """The id of one more directory on this base. Raises OverflowError when ids have run out."""

@@ -14,10 +14,11 @@ from time import monotonic
 from nixl_index import inotify, records
 from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
 from nixl_index.layout import Layout
+from nixl_index.listing import Found, list_bucket
 from nixl_index.looks import Dirty, Errors, Table, Tell, look
 from nixl_index.mounts import remote_kind
 from nixl_index.records import Message, Origin, Phase
-from nixl_index.scans import STEP_ENTRIES, STEP_SECONDS, Scans, Steps
+from nixl_index.scans import Scans, Steps
 from nixl_index.watches import Watches
 
 
@@ -36,7 +37,6 @@ class Tree:
         self._touching = touching
         self._dirty = Dirty()
         self._sweep_due = False
-        self._round: list[Directory] = []
         self.watch_error = ""
         self._losses = self._crawls = 0
 
@@ -100,25 +100,6 @@ class Tree:
             if adopt and base.frozen:
                 base.forget()
         self.crawl(bases)
-
-    def poll(self) -> None:
-        """List what makes no events: directories without a watch, and all of a base on a remote file system."""
-        remote = [directory for base in self.bases if base.remote for directory in base.root.tree()]
-        for directory in dict.fromkeys([*self.unwatched, *remote]):
-            self.visit(directory, Origin.POLL)
-
-    def scrub(self) -> int:
-        """List the next directory of the slow reconcile. Returns how many directories make a round."""
-        if not self._round:
-            self._round = [directory for base in self.bases for directory in base.root.tree()]
-        self.visit(self._round.pop(), Origin.SCRUB)
-        if not self._round:
-            self.scans.mark(self._scrubbed())
-        return len(self.buckets) + len(self.bases)
-
-    def _scrubbed(self) -> Steps:
-        self._tell(records.Sweep())
-        yield from ()
 
     def on_culprit(self, directory: Directory, code: int) -> None:
         """An eviction found this directory changed, or (`code`, an errno) its file system not taking unlinks."""
@@ -250,6 +231,14 @@ class Tree:
         if not self.scans:
             self.sweep()
 
+    def sweep_after_scans(self) -> None:
+        """Have the listings that wait now followed by a sweep, whatever they were for."""
+        self.scans.mark(self._swept())
+
+    def _swept(self) -> Steps:
+        self._tell(records.Sweep())
+        yield from ()
+
     def sweep(self) -> None:
         """Say that what the last listings did not see is suspect, where there were any."""
         if self._sweep_due:
@@ -308,26 +297,14 @@ class Tree:
                 yield
 
     def _list_bucket(self, bucket: Directory, entries: Iterator[os.DirEntry[bytes]], origin: Origin) -> Steps:
-        found: dict[bytes, os.stat_result] = {}
-        until = monotonic() + STEP_SECONDS
-        for count, entry in enumerate(entries, 1):
-            try:
-                found[entry.name] = entry.stat(follow_symlinks=False)
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # it went meanwhile; the event tells
-            except OSError as error:
-                self.errors.add(error)
-            if len(found) == STEP_ENTRIES or (count % 64 == 0 and monotonic() > until):
-                self._tell_found(bucket, found, origin)
-                found = {}
-                yield
-                if bucket.base.frozen:
-                    return
-                self._touching(bucket.base)
-                until = monotonic() + STEP_SECONDS
-        self._tell_found(bucket, found, origin)
+        for found in list_bucket(entries, self.errors):
+            self._tell_found(bucket, found, origin)
+            yield
+            if bucket.base.frozen:
+                return
+            self._touching(bucket.base)
 
-    def _tell_found(self, bucket: Directory, found: Mapping[bytes, os.stat_result], origin: Origin) -> None:
+    def _tell_found(self, bucket: Directory, found: Found, origin: Origin) -> None:
         self.drain()
         later = self._dirty.names.get(bucket, ())
         table = Table(origin)

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nixl_index.order import Change, GroupOrder, Popped
-from nixl_index.packed import Packing
+from nixl_index.order import Change, GroupOrder
+from nixl_index.packed import Packing, Popped
 
 
 class Clock:
@@ -55,11 +55,11 @@ def test_upsert_tells_what_changed_and_moves_the_group(order: GroupOrder) -> Non
     assert order.upsert("a", "_v", 1, 20, 100) is Change.NEW
     assert list(order) == ["b", "a"]
     assert order.upsert("a", "_v", 1, 20, 50) is Change.SETTLED
-    assert (order.shards, order.nbytes, len(order)) == (3, 250, 2)
+    assert (order.totals.count, order.totals.size, len(order)) == (3, 250, 2)
     assert order.upsert("a", "_v", 1, 12, 60) is Change.REWRITTEN
     assert list(order) == ["a", "b"]
     assert recency(order, "a") == 12
-    assert (order.shards, order.nbytes) == (3, 260)
+    assert (order.totals.count, order.totals.size) == (3, 260)
 
 
 def test_the_oldest_is_popped_first_and_ties_go_by_key(order: GroupOrder) -> None:
@@ -72,7 +72,7 @@ def test_the_oldest_is_popped_first_and_ties_go_by_key(order: GroupOrder) -> Non
         popped.append(group.key)
         order.check()
     assert popped == ["z", "a", "b", "c"]
-    assert (order.shards, order.nbytes, len(order), order.oldest()) == (0, 0, 0, None)
+    assert (order.totals.count, order.totals.size, len(order), order.oldest()) == (0, 0, 0, None)
 
 
 def test_discard(order: GroupOrder) -> None:
@@ -182,7 +182,7 @@ def test_holds_nest_and_outlast_the_group(order: GroupOrder) -> None:
     order.hold("later")
     order.upsert("later", "_k", 0, 1, 1)
     order.upsert("a", "_v", 0, 15, 1)
-    assert (list(order), len(order), order.shards) == (["b"], 3, 4)
+    assert (list(order), len(order), order.totals.count) == (["b"], 3, 4)
     order.release("a")
     assert order.held("a")
     order.check()
@@ -213,7 +213,12 @@ def test_a_frozen_base_keeps_its_shards(order: GroupOrder) -> None:
     assert shards(order, order.snapshot("a")) == {(2, "_v")}
     assert shards(order, order.pop_oldest()) == {(1, "_k")}
     assert order.pop_oldest() is None
-    assert (order.base_shards(0), order.base_shards(1), order.base_nbytes(1), order.base_shards(7)) == (0, 2, 6, 0)
+    assert (
+        order.totals.shards.get(0, 0),
+        order.totals.shards.get(1, 0),
+        order.totals.nbytes.get(1, 0),
+        order.totals.shards.get(7, 0),
+    ) == (0, 2, 6, 0)
     order.upsert("a", "_w", 0, 5, 1)
     assert list(order) == ["a"], "a live shard brings the group back"
     order.thaw(1)
@@ -263,7 +268,7 @@ def test_restore_keeps_newer_truths(order: GroupOrder) -> None:
     order.upsert("a", "_v", 0, 30, 8)
     order.restore(popped)
     assert recency(order, "a") == 100
-    assert order.nbytes == 9
+    assert order.totals.size == 9
     order.remove("a")
     order.hold("a")
     order.restore(popped)
@@ -534,8 +539,8 @@ class GroupOrderMachine(RuleBasedStateMachine):
             for (directory, _), record in entry.shards.items():
                 sizes[BASES[directory]].append(record.size)
         for base, all_sizes in sizes.items():
-            assert self.order.base_shards(base) == len(all_sizes)
-            assert self.order.base_nbytes(base) == sum(all_sizes)
+            assert self.order.totals.shards.get(base, 0) == len(all_sizes)
+            assert self.order.totals.nbytes.get(base, 0) == sum(all_sizes)
         assert all(self.order.held(key) is (key in self.holds) for key in ("a", "b", "c"))
         if not self.loading:
             assert list(self.order) == self.evictable()
