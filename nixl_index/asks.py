@@ -7,7 +7,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
-from nixl_index.records import Message
+from nixl_index.records import Done, Evicted, Locked, Measured, Message
+
+Answer = Done | Evicted | Measured | Locked
 
 
 class Source(Protocol):
@@ -61,10 +63,10 @@ class Asks:
         self._send(ask.message)
         return ask
 
-    def answer(self, number: int, message: Message) -> None:
+    def answer(self, message: Answer) -> None:
         """The answer came. One that nobody waits for is fine."""
         with self._lock:
-            ask = self._waiting.pop(number, None)
+            ask = self._waiting.pop(message.number, None)
         if ask:
             try:
                 if ask.on_answer:

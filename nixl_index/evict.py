@@ -1,71 +1,39 @@
-"""Eviction: pop the oldest groups, have the scout verify and unlink them, and account for what came of it."""
+"""Eviction: take the oldest groups, have the scout verify and unlink them, and account for what came of it."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import cast
 
 from nixl_index import records
+from nixl_index.budget import Budget, BytesBudget, CountBudget, KeyBudget
 from nixl_index.follower import Follower
 from nixl_index.index import GroupIndex
-from nixl_index.packed import Popped
+from nixl_index.keys import KeyScheme
+from nixl_index.packed import Packing, Popped
+from nixl_index.recency import Rank
 from nixl_index.records import Outcome
+from nixl_index.results import EvictedGroup, Eviction, SkippedGroup, Tally
+
+logger = logging.getLogger(__name__)
 
 BATCH_GROUPS = 64
-"""How many groups one command carries."""
+"""How many groups one command carries, and how many are looked at under one hold of the lock."""
 _BATCH_SHARDS = 4_000
 
-
-@dataclass(frozen=True, slots=True)
-class EvictedGroup:
-    """A group that is gone from the disk: how many files were unlinked, and the disk bytes that this freed. (A file
-    that was gone already, or that has another link, frees nothing.)"""
-
-    key: str
-    shards: int
-    disk_bytes: int
+OnEvict = Callable[[EvictedGroup], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedGroup:
-    """A group that was left alone, whole or in part, and why. It is in the index as the disk has it."""
+class _Call:
+    """One call of `evict`: what came of it so far, and the groups that it left alone, which it must not meet again."""
 
-    key: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """What came of a call. `disk_bytes` counts what unlinks freed, those of failed groups included."""
-
-    evicted: tuple[EvictedGroup, ...] = ()
-    skipped: tuple[SkippedGroup, ...] = ()
-    """Rewritten since they were popped, or on a base that is frozen."""
-    failed: tuple[SkippedGroup, ...] = ()
-    """Not all files could be unlinked: kept from eviction until they change."""
-    disk_bytes: int = 0
-
-    def __bool__(self) -> bool:
-        """Was anything evicted?"""
-        return bool(self.evicted)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """An `Eviction` in the making. `held` are the keys that this call must not pop again."""
-
-    evicted: list[EvictedGroup] = field(default_factory=list)
-    skipped: list[SkippedGroup] = field(default_factory=list)
-    failed: list[SkippedGroup] = field(default_factory=list)
-    disk_bytes: int = 0
-    evicted_bytes: int = 0
-    held: list[str] = field(default_factory=list)
-
-    def result(self) -> Eviction:
-        return Eviction(tuple(self.evicted), tuple(self.skipped), tuple(self.failed), self.disk_bytes)
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.held: list[str] = []
+        self.over = False
 
 
 class Evictor:
@@ -73,63 +41,89 @@ class Evictor:
 
     What is unlinked was verified by the scout right before: the same directories, by (device, inode), and every shard
     of the group with the mtime that it was indexed with. A group that was rewritten is left alone, and the next has
-    its turn.
+    its turn; one that cannot be unlinked goes into quarantine, for 1 minute at first and at most 1 hour.
+
+    `on_evict` is called with each `EvictedGroup` after it is gone, in order, on the thread that evicts, without a lock;
+    if it raises, that is logged. With `dry_run=True` the same decisions are made, and nothing is unlinked.
     """
 
-    def __init__(self, index: GroupIndex) -> None:
+    def __init__(self, index: GroupIndex, *, on_evict: OnEvict | None = None, dry_run: bool = False) -> None:
         if not isinstance(index, GroupIndex):
             raise TypeError(f"an Evictor needs a GroupIndex, not {index!r}")
         self._index = index
+        self._on_evict = on_evict
+        self._dry_run = dry_run
 
     def evict_oldest(self, n: int = 1, timeout: float | None = 60.0) -> Eviction:
         """Evict the `n` oldest groups; fewer where there are no more. Raises ValueError or TypeError for an `n` that
         makes no sense, TimeoutError where the scout does not answer within `timeout` seconds (what it was told to do
         may still happen then, and the index will know)."""
-        _check_count("n", n)
-        return self._evict(lambda tally: n - len(tally.evicted), lambda tally: float("inf"), timeout)
+        return self.evict(CountBudget(_count("n", n)), timeout)
 
     def evict_bytes(self, n: int, timeout: float | None = 60.0) -> Eviction:
         """Evict the oldest groups until their indexed disk bytes come to `n`; the last one may go beyond. What the file
         system makes of it does not matter: where links or snapshots keep the space, no more is evicted for it. Raises
         as `evict_oldest`."""
-        _check_count("n", n)
-        return self._evict(lambda tally: BATCH_GROUPS, lambda tally: n - tally.evicted_bytes, timeout)
+        return self.evict(BytesBudget(_count("n", n)), timeout)
 
-    def _evict(
-        self, groups_due: Callable[[_Tally], int], bytes_due: Callable[[_Tally], float], timeout: float | None
-    ) -> Eviction:
+    def clear(self, model: str | None = None, timeout: float | None = None) -> Eviction:
+        """Evict every group of one model, named as the server knows it (`org/name`), or all groups of the index; never
+        a file that is not in the index. Raises ValueError for an empty name, TimeoutError as `evict_oldest`."""
+        if model is None:
+            return self.evict(KeyBudget(lambda key: True), timeout)
+        scheme = KeyScheme(models=[model])
+        return self.evict(KeyBudget(lambda key: scheme(key.rpartition("/")[2]) == key.rpartition("/")[2]), timeout)
+
+    def evict(self, budget: Budget, timeout: float | None = 60.0) -> Eviction:
+        """Evict what a budget wants. O(groups that it is asked about). Raises TimeoutError as `evict_oldest`."""
         until = None if timeout is None else monotonic() + timeout
         follower = self._index._eviction_side()
-        tally = _Tally()
+        call = _Call()
+        cursor: Rank | None = None
         try:
-            while groups_due(tally) > 0 and bytes_due(tally) > 0:
-                batch = self._take(follower, min(BATCH_GROUPS, groups_due(tally)), bytes_due(tally))
-                if not batch:
+            while budget.open:
+                batch, cursor, more = self._take(follower, budget, cursor)
+                if batch and self._dry_run:
+                    call.tally.evicted += [_as_evicted(popped) for popped in batch]
+                elif batch:
+                    self._have_unlinked(follower, batch, budget, call, until)
+                if not more:
                     break
-                self._have_unlinked(follower, batch, tally, until)
         finally:
             with follower.lock:
-                for key in tally.held:
+                call.over = True
+                for key in call.held:
                     follower.order.release(key)
-        return tally.result()
+        return call.tally.result()
 
-    def _take(self, follower: Follower, groups: int, disk_bytes: float) -> list[Popped]:
-        """Pop the oldest groups, up to so many and up to so many bytes. Their keys are in flight: held."""
+    def _take(self, follower: Follower, budget: Budget, cursor: Rank | None) -> tuple[list[Popped], Rank | None, bool]:
+        """Take the next groups that the budget wants out of the order: their keys are in flight, and held. Returns
+        them, the place where to go on, and whether there is more behind it."""
         batch: list[Popped] = []
         shards = 0
-        packing = follower.order.packing
         with follower.lock:
-            while len(batch) < groups and disk_bytes > 0 and shards < _BATCH_SHARDS:
-                popped = follower.order.pop_oldest()
+            follower.quarantine.release_due()
+            looked_at = follower.order.after(cursor, BATCH_GROUPS)
+            for seen in looked_at:
+                if not budget.open or shards >= _BATCH_SHARDS:
+                    return batch, cursor, True
+                cursor = (seen.recency_ns, seen.key)
+                if not budget.wants(seen):
+                    continue
+                popped = seen if self._dry_run else follower.order.pop(seen.key)
                 if popped is None:
-                    break
-                follower.order.hold(popped.key)
+                    continue
+                if not self._dry_run:
+                    follower.order.hold(popped.key)
+                    follower.in_flight.add(popped.key)
+                budget.spend(popped)
                 batch.append(popped)
-                shards += packing.count(popped.packed)
-                disk_bytes -= packing.sum_bytes(popped.packed)
-        return batch
+                shards += Packing.count(popped.packed)
+        return batch, cursor, len(looked_at) == BATCH_GROUPS
 
-    def _have_unlinked(self, follower: Follower, batch: list[Popped], tally: _Tally, until: float | None) -> None:
+    def _have_unlinked(
+        self, follower: Follower, batch: list[Popped], budget: Budget, call: _Call, until: float | None
+    ) -> None:
         lengths, directories, mtimes, names = [], [], [], []
         for popped in batch:
             rows = follower.group(popped).rows
@@ -138,39 +132,55 @@ class Evictor:
                 directories.append(directory)
                 mtimes.append(mtime)
                 names.append(os.fsencode(name))
+        evicted, left = len(call.tally.evicted), list[Popped]()
         follower.asks.ask(
             lambda number: records.Evict(number, lengths, directories, mtimes, names),
-            lambda answer: _settle(follower, batch, cast("records.Evicted", answer), tally),
+            lambda answer: left.extend(_settle(follower, batch, cast("records.Evicted", answer), call)),
         ).wait(until, "evict")
+        for popped in left:
+            budget.spend(popped, -1)
+        self._call_back(call.tally.evicted[evicted:])
+
+    def _call_back(self, evicted: list[EvictedGroup]) -> None:
+        if self._on_evict:
+            for group in evicted:
+                try:
+                    self._on_evict(group)
+                except Exception:
+                    logger.exception("nixl_index: on_evict failed for group %r", group.key)
 
 
-def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, tally: _Tally) -> None:
+def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, call: _Call) -> list[Popped]:
     """Take the scout's answer over, on the observer's thread: the groups are no longer in flight.
 
     What was not evicted goes back as it was known, with its recency, and the scout looks at each of its shards again.
+    It stays held, by the quarantine or until the call is over. Returns it.
     """
-    order = follower.order
-    left: list[Popped] = []
+    tally, left = call.tally, list[Popped]()
     rows = zip(batch, answer.outcomes, answer.unlinked, answer.freed, answer.errnos, strict=True)
     with follower.lock:
         for popped, outcome, unlinked, freed, errno in rows:
             key = popped.key
             tally.disk_bytes += freed
+            follower.in_flight.discard(key)
             if outcome == Outcome.EVICTED:
                 tally.evicted.append(EvictedGroup(key, unlinked, freed))
-                tally.evicted_bytes += order.packing.sum_bytes(popped.packed)
-                order.release(key)
-                continue
-            order.restore(popped)
-            left.append(popped)
+                follower.quarantine.forget(key)
+            else:
+                left.append(popped)
+                follower.order.restore(popped)
             if outcome == Outcome.FAILED:
                 tally.failed.append(SkippedGroup(key, os.strerror(errno)))
-                follower.quarantined.add(key)  # its hold stays
-            else:
+                follower.quarantine.add(key)
+            if outcome in _REASONS:
                 tally.skipped.append(SkippedGroup(key, _REASONS[Outcome(outcome)]))
-                tally.held.append(key)
+                if not call.over:
+                    call.held.append(key)
+                    continue
+            follower.order.release(key)
     for popped in left:
         follower.look_at(popped)
+    return left
 
 
 _REASONS = {
@@ -179,8 +189,13 @@ _REASONS = {
 }
 
 
-def _check_count(name: str, value: int) -> None:
+def _as_evicted(popped: Popped) -> EvictedGroup:
+    return EvictedGroup(popped.key, Packing.count(popped.packed), Packing.sum_bytes(popped.packed))
+
+
+def _count(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {value!r}: give a whole number")
     if value < 0:
         raise ValueError(f"{name} is {value!r}: give a number from 0")
+    return value

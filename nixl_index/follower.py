@@ -23,6 +23,7 @@ from nixl_index.layout import Layout
 from nixl_index.missed import Missed
 from nixl_index.order import Change, GroupOrder
 from nixl_index.packed import Popped
+from nixl_index.quarantine import Quarantine
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.sweep import MENDING, Sweeper
 
@@ -44,6 +45,7 @@ class Follower(FileSystemEventHandler):
         scheme: Callable[[str], str | None],
         layout: Layout,
         intervals: tuple[float, float],
+        reads: bool,
         source: Source,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -57,7 +59,9 @@ class Follower(FileSystemEventHandler):
         self.losses = self.overflows = self.reconciles = 0
         self.missed = Missed()
         self.ignored = self.foreign = 0
-        self.quarantined: set[str] = set()
+        self.quarantine = Quarantine(self.order)
+        self.in_flight: set[str] = set()
+        """Keys of groups whose eviction was asked for and is not answered."""
         self.listed: set[int] = set()
         self.status = records.Status(0, 0, "", 0, "")
         self.last_error = ""
@@ -66,6 +70,8 @@ class Follower(FileSystemEventHandler):
         self._split = split_by(scheme, self._on_scheme_error)
         self._layout = layout
         self._intervals = intervals
+        self._reads = reads
+        self._clock = clock
         self._source = source
         self._dirty = True
         self._deaf = False
@@ -75,6 +81,7 @@ class Follower(FileSystemEventHandler):
         self._handlers: dict[type[Message], Callable[..., None]] = {
             records.Shards: self._on_shards,
             records.Gone: self._on_gone,
+            records.Reads: self._on_reads,
             records.Directory: self._on_directory,
             records.Listing: self._on_listing,
             records.BaseState: self._on_base,
@@ -83,10 +90,8 @@ class Follower(FileSystemEventHandler):
             records.Crawled: self._on_crawled,
             records.Status: self._on_status,
             records.Fault: self._on_fault,
-            records.Done: lambda done: self.asks.answer(done.number, done),
-            records.Evicted: lambda evicted: self.asks.answer(evicted.number, evicted),
-            records.At: lambda at: None,
-            records.Hello: lambda hello: None,
+            **dict.fromkeys((records.Done, records.Evicted, records.Measured, records.Locked), self.asks.answer),
+            **dict.fromkeys((records.Hello, records.At), lambda _: None),  # these are for the emitter
         }
 
     def configure(self) -> records.Config:
@@ -99,6 +104,7 @@ class Follower(FileSystemEventHandler):
             self._layout.pattern,
             [[number, place.base, parts] for number, (place, parts) in enumerate(places)],
             *self._intervals,
+            int(self._reads),
         )
 
     @property
@@ -189,6 +195,7 @@ class Follower(FileSystemEventHandler):
     def _on_shards(self, found: records.Shards) -> None:
         upsert, split, missed = self.order.upsert, self._split, self.missed
         mending, told = found.origin in MENDING, found.origin == Origin.EVENT
+        reads: set[str] = set()
         rows = zip(found.directories, _text(found.names), found.mtimes, found.sizes, strict=True)
         for chunk in _chunks(rows):
             with self.lock:
@@ -199,10 +206,31 @@ class Follower(FileSystemEventHandler):
                         continue
                     key, tail = parsed
                     change = upsert(self.places[directory].prefix + key, tail, directory, mtime, size)
+                    if change and self.quarantine:
+                        self._on_change(self.places[directory].prefix + key, change)
                     if mending and change:
                         self._on_found(directory, name, change)
                     elif told and missed.waiting:
                         missed.told((directory, name))
+                    if self._reads and told and not change:
+                        reads.add(self.places[directory].prefix + key)  # opened for writing, and nothing was written
+        self._touch(reads)
+
+    def _on_reads(self, read: records.Reads) -> None:
+        keys = set()
+        for directory, name in zip(read.directories, _text(read.names), strict=True):
+            parsed = self._split(name)
+            if parsed is not None:
+                keys.add(self.places[directory].prefix + parsed[0])
+        self._touch(keys)
+
+    def _touch(self, keys: set[str]) -> None:
+        """These groups were read just now: one move each, however many of their shards were."""
+        now = self._clock()
+        for some in _chunks(iter(keys)):
+            with self.lock:
+                for key in some:
+                    self.order.touch(key, now)
 
     def _on_gone(self, gone: records.Gone) -> None:
         rows = zip(gone.directories, _text(gone.names), strict=True)
@@ -217,6 +245,11 @@ class Follower(FileSystemEventHandler):
                             self.missed.told((directory, name))
                         elif known and directory in self.sweeper.mending:
                             self.missed.found((directory, name), "extra")
+
+    def _on_change(self, key: str, change: Change) -> None:
+        """A group in quarantine that changes leaves it; that it is told anew after a failed unlink is no change."""
+        if change != Change.SETTLED and key not in self.in_flight:
+            self.quarantine.forget(key)
 
     def _on_found(self, directory: int, name: str, change: Change) -> None:
         """A listing found what no event has told, so far."""

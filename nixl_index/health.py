@@ -51,6 +51,8 @@ class Health:
     """Sightings of names that are no shard's: hidden, temporary, without a key."""
     foreign: int
     """Sightings of names of other models."""
+    quarantined: int
+    """Groups that could not be unlinked, and wait to be tried again."""
     errors: int
     """Look-ups that failed with an error that proves nothing."""
     last_error: str
@@ -81,6 +83,7 @@ class Health:
             oldest_unhandled=emitter.oldest_unhandled if emitter else 0.0,
             ignored=follower.ignored,
             foreign=follower.foreign,
+            quarantined=len(follower.quarantine),
             errors=status.errors,
             last_error=follower.last_error,
         )

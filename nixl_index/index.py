@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from time import monotonic
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+from time import monotonic, time_ns
 from typing import TypeVar
 
 from nixl_index import records
@@ -20,8 +21,13 @@ from nixl_index.lifecycle import register
 from nixl_index.link import Isolation
 from nixl_index.observer import ShardObserver
 from nixl_index.packed import Popped
+from nixl_index.pins import Pin
+from nixl_index.torn import is_torn
 
 T = TypeVar("T")
+
+_KEYS_AT_ONCE = 64
+"""How many groups are touched or looked at under one hold of the lock: about a millisecond."""
 
 __all__ = ["GroupIndex"]
 
@@ -52,6 +58,7 @@ class GroupIndex:
         isolation: Isolation = "process",
         poll_interval: float = 30.0,
         rescan_interval: float | None = 3600.0,
+        reads: bool = False,
     ) -> GroupIndex:
         """Watch base dirs, scan them, and return the index, started.
 
@@ -60,7 +67,8 @@ class GroupIndex:
         `block=False` the call returns before the first scan is over; `wait_ready` waits for it. `isolation` is where
         the scout runs: in a process of its own, or, for tests and small trees, in a thread. A directory that cannot
         be watched is listed every `poll_interval` seconds; everything is listed again, evenly, within
-        `rescan_interval` seconds (None: never).
+        `rescan_interval` seconds (None: never). With `reads=True` a read of a shard moves its group to the young end:
+        every close of a file then makes an event, and counts as one where nothing was written.
 
         Raises FileNotFoundError, NotADirectoryError or PermissionError for a base dir that cannot be watched,
         ValueError for one given twice or inside another, TypeError for arguments of the wrong kind, OSError where no
@@ -78,11 +86,11 @@ class GroupIndex:
         if isolation not in ("process", "thread"):
             raise ValueError(f"isolation is {isolation!r}: give 'process' or 'thread'")
         intervals = (
-            _seconds("poll_interval", poll_interval),
-            0.0 if rescan_interval is None else _seconds("rescan_interval", rescan_interval),
+            check_seconds("poll_interval", poll_interval),
+            0.0 if rescan_interval is None else check_seconds("rescan_interval", rescan_interval),
         )
         observer = ShardObserver(lambda: follower.configure(), isolation)
-        follower = Follower(bases, scheme, layout, intervals, observer)
+        follower = Follower(bases, scheme, layout, intervals, bool(reads), observer)
         index = cls(follower, observer)
         observer.schedule(follower, os.pathsep.join(bases), recursive=True)
         try:
@@ -222,6 +230,40 @@ class GroupIndex:
             self._follower.order.restore(popped)
         self._follower.look_at(popped)
 
+    def touch(self, keys: Iterable[str], recency_ns: int | None = None) -> int:
+        """Move groups to the young end, as if written at `recency_ns` (now, unless given; in ns): they were read. Never
+        makes a group older; keys that are not known are fine. Returns how many were known. O(log n) a key, under the
+        lock for about a millisecond at a time. Does not block on the scout, and is forgotten when the index closes."""
+        self._check()
+        if isinstance(keys, str):
+            raise TypeError(f"keys is {keys!r}: give a collection of group keys")
+        when, touch, known = time_ns() if recency_ns is None else recency_ns, self._follower.order.touch, 0
+        rest = iter(keys)
+        while some := list(islice(rest, _KEYS_AT_ONCE)):
+            with self._follower.lock:
+                known += sum([touch(key, when) for key in some])
+        return known
+
+    def pin(self, keys: Iterable[str]) -> Pin:
+        """Keep groups from being evicted or popped, until the returned `Pin` is released; use it with `with`. Pins
+        nest. A key that is not known yet is pinned all the same; one whose eviction is under way is not, which
+        `Pin.keys` tells. O(log n) a key."""
+        self._check()
+        if isinstance(keys, str):
+            raise TypeError(f"keys is {keys!r}: give a collection of group keys")
+        return Pin(keys, self._follower.lock, self._follower.order, self._follower.in_flight)
+
+    def torn(self, ranks: Collection[int] | None = None) -> Iterator[Group]:
+        """The groups that lack a rank that they should have: a file name's `_{rank}_{size}` says that `size` ranks
+        exist. `ranks` are those that this host stores, where several hosts share the work; all unless given.
+        O(shards); the lock is taken for a few groups at a time, so that the index may change meanwhile."""
+        follower = self._follower
+        keys = iter(self._locked(lambda: list(follower.order.keys())))
+        while some := list(islice(keys, _KEYS_AT_ONCE)):
+            with follower.lock:
+                popped = [follower.order.snapshot(key) for key in some if key in follower.order]
+            yield from (follower.group(one) for one in popped if is_torn(follower.order.packing, one.packed, ranks))
+
     @property
     def nbytes(self) -> int:
         """The disk bytes of all shards. O(bases)."""
@@ -280,7 +322,8 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(text)
 
 
-def _seconds(name: str, value: float) -> float:
+def check_seconds(name: str, value: float) -> float:
+    """The seconds of an argument. Raises TypeError or ValueError, which name it and show its value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} is {value!r}: give seconds")
     if not 0 < value < float("inf"):

@@ -21,6 +21,8 @@ BUCKET_MASK = (
     C.IN_CLOSE_WRITE | C.IN_MOVED_FROM | C.IN_MOVED_TO | C.IN_DELETE | C.IN_ATTRIB | C.IN_EXCL_UNLINK | _DIRECTORY_ONLY
 )
 """One event for a write: a shard is complete when it is closed, so neither CREATE nor MODIFY."""
+READ = C.IN_CLOSE_NOWRITE
+"""Wanted for buckets only where reads are to count as touches: every read of a shard makes one."""
 LEVEL_MASK = C.IN_CREATE | C.IN_MOVED_FROM | C.IN_MOVED_TO | C.IN_DELETE | _DIRECTORY_ONLY
 """Above the buckets only directories that come and go are of interest."""
 BASE_MASK = C.IN_DELETE_SELF | C.IN_MOVE_SELF

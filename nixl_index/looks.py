@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from stat import S_ISREG
+from time import monotonic
 
 from nixl_index import records
 from nixl_index.disk import Base, Directory, disk_bytes_of, first_changed, mtime_of
@@ -86,6 +87,32 @@ class Dirty:
         """All of them; none waits afterwards."""
         names, self.names, self._count = self.names, {}, 0
         return names
+
+
+class Reads:
+    """Names that were read, each to be told at most once a second."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, bytes]] = []
+        self._told: set[tuple[int, bytes]] = set()
+        self._until = 0.0
+
+    def add(self, bucket: Directory, name: bytes) -> None:
+        """This name was read."""
+        read = (bucket.number, name)
+        if read not in self._told:
+            self._told.add(read)
+            self._waiting.append(read)
+
+    def tell(self, tell: Tell) -> None:
+        """Tell those that wait."""
+        if monotonic() > self._until:
+            self._told.clear()
+            self._until = monotonic() + 1.0
+        if self._waiting:
+            directories, names = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            tell(records.Reads(directories, names))
 
 
 def look(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterator, KeysView
 from enum import IntEnum
+from itertools import islice
 
 from nixl_index.packed import MARKS, Packing, Popped
 from nixl_index.recency import FirstSeen, Rank, Ranks
@@ -182,6 +183,22 @@ class GroupOrder:
         self._gone(key, packed)
         return Popped(key, recency, packed)
 
+    def pop(self, key: str) -> Popped | None:
+        """Take this group out, as `pop_oldest` would; None when it is not known or has no place in the order.
+        O(s + log n). Raises RuntimeError while loading."""
+        self._require_open()
+        if key not in self._ranks.by_key or key in self._ranks.loose:
+            return None
+        return self._pop_live(key) if self.totals.frozen else self.remove(key)
+
+    def after(self, rank: Rank | None, limit: int) -> list[Popped]:
+        """Up to so many groups of the order, oldest first, from behind this rank on. They stay where they are.
+        O(log n + limit). Raises RuntimeError while loading."""
+        self._require_open()
+        order = self._ranks.order
+        ranks = islice(order.irange(rank, inclusive=(False, True)), limit)
+        return [Popped(key, recency, order[recency, key]) for recency, key in ranks]
+
     def remove(self, key: str) -> Popped | None:
         """Take a group out, all of it, even if held or frozen. None when it is not known. O(s + log n)."""
         rank = self._ranks.by_key.get(key)
@@ -281,6 +298,8 @@ class GroupOrder:
         live, rest = self.packing.split(packed, self.totals.live)
         if not rest:
             return self.remove(key)
+        if not live:
+            return None
         touched = recency > self._first_seen.newest(key, packed)
         for directory, tail, mtime_ns, _, _ in self.packing.rows(live):
             self._first_seen.forget(key, directory, tail, mtime_ns)

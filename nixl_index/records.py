@@ -130,6 +130,21 @@ class Done(NamedTuple):
     number: int
 
 
+class Measured(NamedTuple):
+    """The answer to `Measure`. For each base: device, bytes in all and available, inodes in all and available, and why
+    that is unknown, empty where it is known."""
+
+    number: int
+    volumes: list[list[Any]]
+
+
+class Locked(NamedTuple):
+    """The answer to `Lock`: for each base that was asked for, why its lock is not held, or empty."""
+
+    number: int
+    refusals: list[str]
+
+
 class Shards(NamedTuple):
     """These shards are, with these mtimes (ns) and disk bytes."""
 
@@ -137,6 +152,13 @@ class Shards(NamedTuple):
     directories: Sequence[int]
     mtimes: Sequence[int]
     sizes: Sequence[int]
+    names: Sequence[bytes]
+
+
+class Reads(NamedTuple):
+    """These names were read; each at most once a second."""
+
+    directories: Sequence[int]
     names: Sequence[bytes]
 
 
@@ -173,6 +195,7 @@ class Config(NamedTuple):
     directories: list[list[Any]]
     poll_interval: float
     rescan_interval: float
+    reads: int
 
 
 class Sync(NamedTuple):
@@ -186,6 +209,19 @@ class Scan(NamedTuple):
 
     number: int
     base: int
+
+
+class Measure(NamedTuple):
+    """Tell how full the file systems of all bases are."""
+
+    number: int
+
+
+class Lock(NamedTuple):
+    """Take the evictor's lock of these bases, without waiting for it; of no base lets all locks go."""
+
+    number: int
+    bases: list[list[int]]
 
 
 class Stop(NamedTuple):
@@ -211,6 +247,6 @@ class Evict(NamedTuple):
 
 
 Message: TypeAlias = (
-    "Hello | Fault | BaseState | Directory | Listing | Sweep | Lost | Crawled | Status | At | Done | Shards | Gone"
-    " | Evicted | Config | Sync | Scan | Stop | Look | Evict"
+    "Hello | Fault | BaseState | Directory | Listing | Sweep | Lost | Crawled | Status | At | Done | Shards | Reads"
+    " | Gone | Evicted | Measured | Locked | Config | Sync | Scan | Measure | Lock | Stop | Look | Evict"
 )

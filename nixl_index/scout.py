@@ -25,6 +25,7 @@ from nixl_index.rounds import Rounds
 from nixl_index.scans import Steps
 from nixl_index.tree import Tree
 from nixl_index.unlink import Unlinker
+from nixl_index.volumes import Locks, measure
 
 COALESCE_SECONDS = 0.02
 """How long an event waits for others: one look serves all that happened to a name, one wake-up all names."""
@@ -43,9 +44,10 @@ class Scout:
         self._urgent: deque[Steps] = deque()
         self._poll = select.poll()
         self._tree: Tree | None = None
-        self._config = records.Config(0, 0, [], "", [], 0.0, 0.0)
+        self._config = records.Config(0, 0, [], "", [], 0.0, 0.0, 0)
         self._coalesce_until = 0.0
         self._rounds: Rounds | None = None
+        self._locks = Locks()
         self._status: Message | None = None
         self._host = self._mounts = -1
         self._stopping = False
@@ -74,6 +76,7 @@ class Scout:
             if fd >= 0:
                 os.close(fd)
         self._host = self._mounts = -1
+        self._locks.release()
         if self._tree:
             self._tree.watches.close()
 
@@ -209,6 +212,10 @@ class Scout:
             self._urgent.append(self._look(tree, command))
         elif isinstance(command, records.Evict):
             self._urgent.append(self._evict(tree, command))
+        elif isinstance(command, records.Measure):
+            self._urgent.append(self._measure(tree, command))
+        elif isinstance(command, records.Lock):
+            self._urgent.append(self._lock(tree, command))
         elif isinstance(command, records.Scan):
             tree.rescan([base for base in tree.bases if command.base in (-1, base.number)], adopt=command.base >= 0)
             tree.after_scans(records.Done(command.number))
@@ -230,7 +237,7 @@ class Scout:
                 base.frozen, base.not_before = "its disk hangs", monotonic() + hung
             bases.append(base)
         self._config = config
-        tree = Tree(layout, self._tell, self._touching)
+        tree = Tree(layout, bool(config.reads), self._tell, self._touching)
         self._tree = tree
         for base in bases:
             tree.add_base(base)
@@ -254,6 +261,27 @@ class Scout:
             names.setdefault(tree.buckets[number], set()).add(name)
         tree.look(names, Origin.LOOK)
         self._tell(records.Done(command.number))
+        yield from ()
+
+    def _measure(self, tree: Tree, command: records.Measure) -> Steps:
+        volumes = []
+        for base in tree.bases:
+            if not base.frozen:
+                self._touching(base)
+            volumes.append(measure(base))
+        self._tell(records.Measured(command.number, volumes))
+        yield from ()
+
+    def _lock(self, tree: Tree, command: records.Lock) -> Steps:
+        refusals = []
+        if not command.bases:
+            self._locks.release()
+        for (number,) in command.bases:
+            base = tree.bases[number]
+            if not base.frozen:
+                self._touching(base)
+            refusals.append(self._locks.take(base))
+        self._tell(records.Locked(command.number, refusals))
         yield from ()
 
     def _evict(self, tree: Tree, command: records.Evict) -> Steps:

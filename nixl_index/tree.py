@@ -15,7 +15,7 @@ from nixl_index import inotify, records
 from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
 from nixl_index.layout import Layout
 from nixl_index.listing import Found, list_bucket
-from nixl_index.looks import Dirty, Errors, Table, Tell, look
+from nixl_index.looks import Dirty, Errors, Reads, Table, Tell, look
 from nixl_index.mounts import remote_kind
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.scans import Scans, Steps
@@ -25,8 +25,8 @@ from nixl_index.watches import Watches
 class Tree:
     """What the scout knows of the disk: directories and watches, and names that wait for a look; no shards."""
 
-    def __init__(self, layout: Layout, tell: Tell, touching: Callable[[Base], None]) -> None:
-        self.watches = Watches()
+    def __init__(self, layout: Layout, reads: bool, tell: Tell, touching: Callable[[Base], None]) -> None:
+        self.watches = Watches(reads)
         self.scans = Scans()
         self.errors = Errors()
         self.bases: list[Base] = []
@@ -36,6 +36,7 @@ class Tree:
         self._tell = tell
         self._touching = touching
         self._dirty = Dirty()
+        self._reads = Reads()
         self._sweep_due = False
         self.watch_error = ""
         self._losses = self._crawls = 0
@@ -116,7 +117,7 @@ class Tree:
         dirty = self._dirty
         for directory, mask, name in self.watches.read():
             if name and directory.is_bucket:
-                dirty.add(directory, name)
+                (self._reads if mask & inotify.READ else dirty).add(directory, name)
             elif not name:
                 self.visit(directory, Origin.EVENT)
             elif mask & inotify.IS_DIRECTORY and self._layout.matches(directory.level, name):
@@ -132,6 +133,7 @@ class Tree:
         """Look at every name that an event told of, and tell what it is."""
         if self._dirty.names:
             self.look(self._dirty.take(), Origin.EVENT)
+        self._reads.tell(self._tell)
 
     def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> None:
         """Look at these names now, and tell what they are."""

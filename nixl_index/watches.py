@@ -15,7 +15,8 @@ class Watches:
     """inotify, by directory. The kernel knows a directory by its inode: after a rename, the watch of the old path is
     the one of the new."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: bool) -> None:
+        self._bucket_mask = inotify.BUCKET_MASK | (inotify.READ if reads else 0)
         self._inotify = inotify.Inotify()
         self._directories: dict[int, Directory] = {}
         self._retired: set[int] = set()
@@ -35,7 +36,7 @@ class Watches:
 
     def add(self, directory: Directory) -> None:
         """Watch the directory at this path. Idempotent. Raises OSError."""
-        mask = inotify.BUCKET_MASK if directory.is_bucket else inotify.LEVEL_MASK
+        mask = self._bucket_mask if directory.is_bucket else inotify.LEVEL_MASK
         if directory.parent is None:
             mask |= inotify.BASE_MASK
         wd = self._inotify.add(directory.path, mask)
@@ -62,6 +63,8 @@ class Watches:
             if directory is None:
                 self._on_stray(wd, mask)
                 continue
+            if mask & inotify.READ and (not name or mask & inotify.IS_DIRECTORY):
+                continue  # a listing, our own too
             if mask & inotify.IGNORED:
                 del self._directories[wd]
                 directory.wd = -1

@@ -39,7 +39,11 @@ _FIELDS: dict[type[Any], str] = {
     r.Status: "iisis",
     r.At: "i",
     r.Done: "i",
-    r.Config: "iilslff",
+    r.Config: "iilslffi",
+    r.Measured: "il",
+    r.Locked: "in",
+    r.Measure: "i",
+    r.Lock: "il",
     r.Sync: "i",
     r.Scan: "ii",
     r.Stop: "",
@@ -47,12 +51,13 @@ _FIELDS: dict[type[Any], str] = {
 # The tables: how many single numbers lead, and the type code of each column after them. A column of names comes last.
 _TABLES: dict[type[Any], tuple[int, str]] = {
     r.Shards: (1, "Iqq"),
+    r.Reads: (0, "I"),
     r.Gone: (1, "I"),
     r.Evicted: (1, "BIqi"),
     r.Look: (1, "I"),
     r.Evict: (1, "IIq"),
 }
-_NAMED = (r.Shards, r.Gone, r.Look, r.Evict)
+_NAMED = (r.Shards, r.Reads, r.Gone, r.Look, r.Evict)
 
 _KINDS: tuple[type[Any], ...] = (*_FIELDS, *_TABLES)
 _KIND_OF = {kind: number for number, kind in enumerate(_KINDS, 1)}

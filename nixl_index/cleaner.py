@@ -1,0 +1,270 @@
+"""The cleaner: keeps file systems, or a capacity, between two watermarks by evicting the oldest groups."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from time import monotonic, time_ns
+from typing import cast
+
+from nixl_index import records
+from nixl_index.budget import DeficitBudget
+from nixl_index.errors import ClosedError, FailedError, NixlIndexError, NotReadyError
+from nixl_index.evict import Evictor, OnEvict
+from nixl_index.index import GroupIndex, check_seconds
+from nixl_index.notifier import Notifier
+from nixl_index.results import Eviction
+from nixl_index.torn import TornBudget
+from nixl_index.watermarks import Volume, Watermarks, parse_bytes
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.05
+"""How often the thread compares the index's bytes with the room that was left: two numbers of this process."""
+_ANSWER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerHealth:
+    """A snapshot of a cleaner. Counters count since it was made."""
+
+    running: bool
+    ticks: int
+    evicted_groups: int
+    freed_bytes: int
+    usage: dict[str, float]
+    """Percent, of each base dir that the last tick could measure; with a capacity, of that."""
+    last_tick_seconds: float
+    last_error: str
+    """Why the last tick did less than it should have; empty where it did not."""
+
+
+class Cleaner:
+    """Evicts from an index, oldest groups first, as soon as usage is at `high` percent or above, down to `low`.
+
+    A tick looks at each file system that has a base (several bases on one count once), and takes only groups with a
+    shard on a hot one. It never takes more than the deficit that it measured. With `capacity` (bytes, or a text such
+    as `512GiB`) the watermarks apply to the index's own disk bytes instead, whatever else is on the volumes; `min_free`
+    bytes are kept free on each in any case. With `torn_after` seconds, groups that lack a rank (see
+    `GroupIndex.torn`, also for `ranks`) and are that old go first.
+
+    A thread, started by `start` or as a context manager, ticks every `interval` seconds, and as soon as the index grew
+    by half of the room that was left. For each tick it takes a lock in each base dir, so that one process evicts there
+    at a time; it skips the bases of which another process has it. `on_evict` is called as by `Evictor`, on a thread of
+    its own: a slow one does not stop eviction.
+
+    Raises ValueError or TypeError for settings that make no sense.
+    """
+
+    def __init__(
+        self,
+        index: GroupIndex,
+        high: float = 80.0,
+        low: float = 70.0,
+        *,
+        interval: float = 30.0,
+        capacity: int | str | None = None,
+        min_free: int | str | None = None,
+        torn_after: float | None = None,
+        ranks: Collection[int] | None = None,
+        on_evict: OnEvict | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self._index = index
+        self._watermarks = Watermarks(high, low, 0 if min_free is None else parse_bytes("min_free", min_free))
+        self._interval = check_seconds("interval", interval)
+        self._capacity = None if capacity is None else parse_bytes("capacity", capacity)
+        self._torn_after = None if torn_after is None else check_seconds("torn_after", torn_after)
+        self._ranks = ranks
+        self._dry_run = dry_run
+        self._notifier = Notifier(on_evict) if on_evict else None
+        self._evictor = Evictor(index, on_evict=self._notifier.put if self._notifier else None, dry_run=dry_run)
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._ticking = threading.Lock()  # one tick at a time; held while the scout works, never by who only asks
+        self._said: set[str] = set()
+        self._room: dict[frozenset[int], tuple[float, float]] = {}
+        self._health = CleanerHealth(False, 0, 0, 0, {}, 0.0, "")
+
+    def start(self) -> None:
+        """Start the thread. Idempotent."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="nixl-index-cleaner", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the tick that is under way. Blocks until then. Idempotent."""
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread and thread is not threading.current_thread():
+            thread.join()
+        if self._notifier:
+            self._notifier.stop()
+
+    def __enter__(self) -> Cleaner:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def health(self) -> CleanerHealth:
+        """How the cleaner is. O(1), does not block."""
+        return self._health
+
+    # --- a tick ---
+
+    def tick(self) -> Eviction:
+        """Measure, decide, evict: one round now. Blocks until the scout has answered. Returns what came of it; nothing
+        where no file system is hot, or where nothing can be known or locked, which `health()` then says."""
+        with self._ticking:
+            begun = monotonic()
+            problems: list[str] = []
+            volumes = self.measure(problems)
+            eviction = self._evict(volumes, problems)
+            self._take_note(volumes, eviction, problems, monotonic() - begun)
+            return eviction
+
+    def measure(self, problems: list[str]) -> list[Volume]:
+        """The volumes that the watermarks apply to; what is unknown is left out, and said in `problems`."""
+        follower = self._index._eviction_side()
+        answers: list[records.Measured] = []
+        follower.asks.ask(records.Measure, lambda told: answers.append(cast("records.Measured", told))).wait(
+            monotonic() + _ANSWER_SECONDS, "measure"
+        )
+        by_device: dict[int, list[int]] = {}
+        for number, (device, _, _, _, _, unknown) in enumerate(answers[0].volumes):
+            if unknown:
+                problems.append(f"the usage of {follower.bases[number].path!r} is unknown: {unknown}")
+            else:
+                by_device.setdefault(device, []).append(number)
+        volumes = [Volume(frozenset(bases), *answers[0].volumes[bases[0]][1:5]) for bases in by_device.values()]
+        return volumes if self._capacity is None else [*self._as_capacity(), *map(_without_usage, volumes)]
+
+    def _as_capacity(self) -> Iterable[Volume]:
+        assert self._capacity is not None
+        bases = frozenset(range(len(self._index._follower.bases)))
+        yield Volume(bases, self._capacity, self._capacity - self._index.nbytes)
+
+    def _evict(self, volumes: list[Volume], problems: list[str]) -> Eviction:
+        deficits = [deficit for volume in volumes if (deficit := self._watermarks.deficit(volume))]
+        self._room = {volume.bases: (self._watermarks.room(volume), self._bytes_on(volume.bases)) for volume in volumes}
+        for deficit in deficits:
+            self._say_if_hopeless(deficit.bases, deficit.disk_bytes)
+        if not deficits:
+            return Eviction()
+        follower = self._index._follower
+        wanted = frozenset().union(*(deficit.bases for deficit in deficits))
+        locked = self._lock(wanted, problems)
+        try:
+            deficits = [deficit for deficit in deficits if deficit.bases & locked]
+            budget = DeficitBudget(deficits, lambda directory: follower.places[directory].base)
+            first = Eviction()
+            if self._torn_after is not None and budget.open:
+                before_ns = time_ns() - int(self._torn_after * 1e9)
+                torn = TornBudget(budget, follower.order.packing, before_ns, self._ranks)
+                first = self._evictor.evict(torn, None)
+            return _joined(first, self._evictor.evict(budget, None)) if budget.open else first
+        finally:
+            self._unlock()
+
+    def _lock(self, bases: frozenset[int], problems: list[str]) -> frozenset[int]:
+        """Those of these bases from which no other process evicts now. Who is refused says so once."""
+        if self._dry_run:
+            return bases
+        follower, numbers = self._index._follower, sorted(bases)
+        answers: list[records.Locked] = []
+        follower.asks.ask(
+            lambda number: records.Lock(number, [[base] for base in numbers]),
+            lambda told: answers.append(cast("records.Locked", told)),
+        ).wait(monotonic() + _ANSWER_SECONDS, "lock")
+        refusals = {base: why for base, why in zip(numbers, answers[0].refusals, strict=True) if why}
+        for base, why in refusals.items():
+            problem = f"nothing is evicted from {follower.bases[base].path!r}: {why}"
+            problems.append(problem)
+            self._say(f"lock {base}", problem)
+        for base in bases - refusals.keys():
+            self._said.discard(f"lock {base}")
+        return bases - refusals.keys()
+
+    def _unlock(self) -> None:
+        if not self._dry_run:
+            self._index._follower.asks.ask(lambda number: records.Lock(number, []))
+
+    def _say_if_hopeless(self, bases: frozenset[int], needed: float) -> None:
+        """Other people's data may fill the volume so far that an empty cache would not reach the low watermark."""
+        own, topic = self._bytes_on(bases), f"hopeless {sorted(bases)}"
+        if own >= needed:
+            self._said.discard(topic)
+            return
+        paths = [self._index._follower.bases[base].path for base in sorted(bases)]
+        self._say(
+            topic,
+            f"even an empty cache in {paths} would not reach the low watermark: {needed:.0f} bytes have to go, and the "
+            f"cache has {own:.0f}; the rest is other data",
+        )
+
+    def _say(self, topic: str, text: str) -> None:
+        """Log it once, until the topic is over."""
+        if topic not in self._said:
+            self._said.add(topic)
+            logger.warning("nixl_index: %s", text)
+
+    def _bytes_on(self, bases: Iterable[int]) -> float:
+        nbytes = self._index._follower.order.totals.nbytes
+        return sum(nbytes.get(base, 0) for base in bases)
+
+    def _take_note(self, volumes: list[Volume], eviction: Eviction, problems: list[str], seconds: float) -> None:
+        before, bases = self._health, self._index._follower.bases
+        if problems and not before.last_error:
+            logger.warning("nixl_index: the cleaner's tick was not whole: %s", "; ".join(problems))
+        self._health = CleanerHealth(
+            running=self._thread is not None,
+            ticks=before.ticks + 1,
+            evicted_groups=before.evicted_groups + (0 if self._dry_run else len(eviction.evicted)),
+            freed_bytes=before.freed_bytes + eviction.disk_bytes,
+            usage={bases[base].path: round(v.usage, 2) for v in reversed(volumes) for base in sorted(v.bases)},
+            last_tick_seconds=seconds,
+            last_error="; ".join(problems),
+        )
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        due = monotonic()
+        while not self._stopping.wait(_LOOK_SECONDS):
+            if monotonic() < due and not self._grown():
+                continue
+            due = monotonic() + self._interval
+            try:
+                self.tick()
+            except (ClosedError, FailedError) as error:
+                logger.info("nixl_index: the cleaner ends: %s", error)
+                return
+            except NotReadyError:
+                due = monotonic() + _LOOK_SECONDS
+            except (NixlIndexError, TimeoutError) as error:
+                self._say("tick", f"a tick failed: {error}")
+            except Exception:
+                logger.exception("nixl_index: a tick failed")
+
+    def _grown(self) -> bool:
+        """Did the index grow by half of the room that a volume had left?"""
+        return any(self._bytes_on(bases) - then > room / 2 for bases, (room, then) in self._room.items())
+
+
+def _without_usage(volume: Volume) -> Volume:
+    """For `min_free` alone: the watermarks apply to the capacity."""
+    return Volume(volume.bases, 0, volume.available)
+
+
+def _joined(one: Eviction, other: Eviction) -> Eviction:
+    return Eviction(
+        one.evicted + other.evicted,
+        one.skipped + other.skipped,
+        one.failed + other.failed,
+        one.disk_bytes + other.disk_bytes,
+    )
