@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 0.001
 """After so long the writer lets the lock and the GIL go, so that no thread of the host waits long for either."""
-_CHUNK_RECORDS = 64
+_CHUNK_RECORDS = 128
 _MAX_FAULTS = 3
 
 
@@ -71,6 +71,7 @@ class Follower(FileSystemEventHandler):
         self._layout = layout
         self._intervals = intervals
         self._reads = reads
+        self._read: set[str] = set()
         self._clock = clock
         self._source = source
         self._dirty = True
@@ -193,28 +194,43 @@ class Follower(FileSystemEventHandler):
             self._note(f"{told.path}: {told.frozen}")
 
     def _on_shards(self, found: records.Shards) -> None:
-        upsert, split, missed = self.order.upsert, self._split, self.missed
-        mending, told = found.origin in MENDING, found.origin == Origin.EVENT
-        reads: set[str] = set()
-        rows = zip(found.directories, _text(found.names), found.mtimes, found.sizes, strict=True)
-        for chunk in _chunks(rows):
-            with self.lock:
-                for directory, name, mtime, size in chunk:
+        upsert, split, places = self.order.upsert, self._split, self.places
+        rows = zip(_text(found.names), found.directories, found.mtimes, found.sizes, strict=True)
+        # The shards of a group side by side, so that they share one move.
+        ordered = iter(sorted(rows)) if found.origin == Origin.EVENT else rows
+        for chunk in _chunks(ordered):
+            watchful = self._is_watchful(found.origin)
+            with self.lock, self.order.batch():
+                for name, directory, mtime, size in chunk:
                     parsed = split(name)
                     if parsed is None:
                         self._on_ignored(name)
                         continue
-                    key, tail = parsed
-                    change = upsert(self.places[directory].prefix + key, tail, directory, mtime, size)
-                    if change and self.quarantine:
-                        self._on_change(self.places[directory].prefix + key, change)
-                    if mending and change:
-                        self._on_found(directory, name, change)
-                    elif told and missed.waiting:
-                        missed.told((directory, name))
-                    if self._reads and told and not change:
-                        reads.add(self.places[directory].prefix + key)  # opened for writing, and nothing was written
-        self._touch(reads)
+                    key = places[directory].prefix + parsed[0]
+                    change = upsert(key, parsed[1], directory, mtime, size)
+                    if watchful:
+                        self._on_change(found.origin, key, directory, name, change)
+        keys, self._read = self._read, set()
+        self._touch(keys)
+
+    def _is_watchful(self, origin: int) -> bool:
+        """Does anything but the order have to know of a change that comes for this reason?"""
+        if origin == Origin.EVENT:
+            return bool(self._reads or self.quarantine or self.missed.waiting)
+        return bool(origin in MENDING or self.quarantine)
+
+    def _on_change(self, origin: int, key: str, directory: int, name: str, change: Change) -> None:
+        if change in (Change.NEW, Change.REWRITTEN) and key not in self.in_flight:
+            self.quarantine.forget(key)  # that it is told anew after a failed unlink is no change
+        if origin in MENDING:
+            if change == Change.SETTLED:
+                self.missed.settled((directory, name))
+            elif change:
+                self.missed.found((directory, name), "missing" if change == Change.NEW else "rewritten")
+        elif origin == Origin.EVENT:
+            self.missed.told((directory, name))
+            if self._reads and not change:
+                self._read.add(key)  # opened for writing, and nothing was written
 
     def _on_reads(self, read: records.Reads) -> None:
         keys = set()
@@ -235,7 +251,7 @@ class Follower(FileSystemEventHandler):
     def _on_gone(self, gone: records.Gone) -> None:
         rows = zip(gone.directories, _text(gone.names), strict=True)
         for chunk in _chunks(rows):
-            with self.lock:
+            with self.lock, self.order.batch():
                 for directory, name in chunk:
                     parsed = self._split(name)
                     if parsed is not None:
@@ -245,18 +261,6 @@ class Follower(FileSystemEventHandler):
                             self.missed.told((directory, name))
                         elif known and directory in self.sweeper.mending:
                             self.missed.found((directory, name), "extra")
-
-    def _on_change(self, key: str, change: Change) -> None:
-        """A group in quarantine that changes leaves it; that it is told anew after a failed unlink is no change."""
-        if change != Change.SETTLED and key not in self.in_flight:
-            self.quarantine.forget(key)
-
-    def _on_found(self, directory: int, name: str, change: Change) -> None:
-        """A listing found what no event has told, so far."""
-        if change == Change.SETTLED:
-            self.missed.settled((directory, name))
-        else:
-            self.missed.found((directory, name), "missing" if change == Change.NEW else "rewritten")
 
     def _on_ignored(self, name: str) -> None:
         if isinstance(self._scheme, KeyScheme) and self._scheme.foreign(name):

@@ -74,12 +74,26 @@ class Ranks:
     `order`, and its key is the very key of `by_key`: a second copy would cost 100 bytes a group.
     """
 
-    __slots__ = ("by_key", "loose", "order")
+    __slots__ = ("_moving", "by_key", "loose", "order")
 
     def __init__(self) -> None:
         self.by_key: dict[str, Rank] = {}
         self.order: SortedDict = SortedDict()
         self.loose: dict[str, bytes] = {}
+        self._moving: set[str] | None = None
+
+    def begin(self) -> None:
+        """Until `end`, groups that move wait among the loose ones: several changes of one share one move. A move is the
+        larger half of what a change costs (`tests/bench/apply.py`)."""
+        self._moving = set()
+
+    def end(self) -> None:
+        """Put the groups that moved where they belong. O(m log n) for m of them."""
+        moving, self._moving = self._moving or (), None
+        for key in moving:
+            packed = self.loose.pop(key, None)
+            if packed is not None:
+                self.order[self.by_key[key]] = packed
 
     def packed(self, rank: Rank) -> bytes:
         """The shards of the group of this rank. O(1)."""
@@ -93,6 +107,9 @@ class Ranks:
         rank = self.by_key[key] = (recency_ns, key)
         if loose:
             self.loose[key] = packed
+        elif self._moving is not None:
+            self._moving.add(key)
+            self.loose[key] = packed
         else:
             self.order[rank] = packed
 
@@ -104,6 +121,9 @@ class Ranks:
             # A key is never changed where it stands: removed, changed, inserted.
             if not loose:
                 del self.order[rank]
+                if self._moving is not None:
+                    self._moving.add(key)
+                    loose = True
             rank = self.by_key[key] = (recency_ns, key)
         if loose:
             self.loose[key] = packed
@@ -133,6 +153,7 @@ class Ranks:
 
     def check(self) -> None:
         """Assert that the three agree. O(n log n)."""
+        assert self._moving is None
         self.order._check()
         assert len(self.order) + len(self.loose) == len(self.by_key)
         assert self.order.keys() | {self.by_key[key] for key in self.loose} == set(self.by_key.values())

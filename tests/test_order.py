@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -372,10 +373,24 @@ class GroupOrderMachine(RuleBasedStateMachine):
         ]
         return sorted(keys, key=lambda key: (self.entries[key].recency, key))
 
-    @rule(writes=st.lists(st.tuples(KEYS, TAILS, DIRECTORIES, TIMES, st.integers(0, 2)), min_size=1, max_size=6))
-    def upsert(self, writes: list[tuple[str, str, int, int, int]]) -> None:
-        for write in writes:
-            self.write(*write)
+    @rule(
+        writes=st.lists(st.tuples(KEYS, TAILS, DIRECTORIES, TIMES, st.integers(0, 2)), min_size=1, max_size=6),
+        batched=st.booleans(),
+    )
+    def upsert(self, writes: list[tuple[str, str, int, int, int]], batched: bool) -> None:
+        with self.order.batch() if batched else nullcontext():
+            for write in writes:
+                self.write(*write)
+
+    @precondition(lambda self: not self.loading)
+    @rule(start=st.integers(0, 3), limit=st.integers(1, 3))
+    def after(self, start: int, limit: int) -> None:
+        keys = self.evictable()
+        rank = None if start >= len(keys) else (self.entries[keys[start]].recency, keys[start])
+        expected = keys if rank is None else keys[start + 1 :]
+        seen = [popped.key for popped in self.order.after(rank, len(self.entries) + 1) if popped.key in keys]
+        assert seen == expected
+        assert len(self.order.after(rank, limit)) <= limit
 
     @precondition(lambda self: self.entries)
     @rule(data=st.data(), mtime=TIMES, size=st.integers(0, 2))
@@ -441,10 +456,10 @@ class GroupOrderMachine(RuleBasedStateMachine):
             entry.recency = max(entry.recency, recency)
 
     @precondition(lambda self: not self.loading)
-    @rule()
-    def pop_oldest(self) -> None:
-        popped = self.order.pop_oldest()
+    @rule(by_key=st.booleans())
+    def pop_oldest(self, by_key: bool) -> None:
         keys = self.evictable()
+        popped = self.order.pop(keys[0]) if by_key and keys else self.order.pop_oldest()
         if not keys:
             assert popped is None
             return
