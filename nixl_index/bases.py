@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 
-from nixl_index.records import BaseState
+from nixl_index.records import BaseState, bytes_of
 
 logger = logging.getLogger(__name__)
 
@@ -21,15 +22,15 @@ class BaseView:
 
     def update(self, told: BaseState) -> None:
         """Take over what the scout told, and say what an operator has to know of it."""
-        frozen, remote = self.frozen, self.remote
-        self.path, self.device, self.inode = told.path, told.device, told.inode
-        self.frozen, self.remote = told.frozen, told.remote
-        if told.frozen and told.frozen != frozen:
-            logger.warning("nixl_index: base dir %r is frozen, nothing of it is evicted: %s", told.path, told.frozen)
-        elif frozen and not told.frozen:
-            logger.warning("nixl_index: base dir %r is back", told.path)
-        if told.remote and told.remote != remote:
+        path = os.fsdecode(bytes_of(told.path))
+        if told.frozen and told.frozen != self.frozen:
+            logger.warning("nixl_index: base dir %r is frozen, nothing of it is evicted: %s", path, told.frozen)
+        elif self.frozen and not told.frozen:
+            logger.warning("nixl_index: base dir %r is back", path)
+        if told.remote and told.remote != self.remote:
             logger.warning(
                 "nixl_index: base dir %r is on %s, which makes no events for what others write: listed every %.0f s",
-                *(told.path, told.remote, self._poll_interval),
+                *(path, told.remote, self._poll_interval),
             )
+        self.path, self.device, self.inode = path, told.device, told.inode
+        self.frozen, self.remote = told.frozen, told.remote

@@ -23,7 +23,7 @@ UNKNOWN: Identity = (0, 0)
 
 MAX_TIME = (1 << 63) - 1
 FAULT_SECONDS = 60.0
-"""How long a base stays frozen whose file system did not take an unlink (EROFS, EIO)."""
+"""How long a base stays frozen whose disk did not take an unlink (EIO)."""
 
 
 class Directory:
@@ -91,7 +91,7 @@ class Base:
     def state(self) -> records.BaseState:
         """What the host is told of it."""
         device, inode = self.root.identity or UNKNOWN
-        return records.BaseState(self.number, os.fsdecode(self.path), device, inode, self.frozen, self.remote)
+        return records.BaseState(self.number, records.text_of(self.path), device, inode, self.frozen, self.remote)
 
     def glance(self) -> tuple[Identity | None, str]:
         """The identity of what stands at the path now, and why that may not be touched; empty where it may."""
@@ -115,9 +115,10 @@ class Base:
         return identity, ""
 
     def suspend(self, code: int) -> None:
-        """The file system refused an unlink with this errno: leave it alone for a while."""
+        """The file system refused an unlink with this errno: leave it alone, until it can be written to again, or,
+        where nothing tells when it has recovered, for a while."""
         self._fault = code
-        self.not_before = monotonic() + FAULT_SECONDS
+        self.not_before = 0.0 if code == EROFS else monotonic() + FAULT_SECONDS
 
     def forget(self) -> None:
         """Whatever stands at the path from now on is the base, with all that is below."""
@@ -152,13 +153,15 @@ def first_changed(directory: Directory) -> Directory | None:
     for link in directory.chain():
         if identity_of(link.path) != link.identity:
             return link
+        if link.identity is None:
+            break  # nothing is below; a symlink that stands there may lead to something, which is not looked at
     return None
 
 
-def take_base(path: str, earlier: Sequence[Base]) -> tuple[bytes, Identity]:
+def take_base(given: bytes, earlier: Sequence[Base]) -> tuple[bytes, Identity]:
     """The real path and identity of a base dir. Raises FileNotFoundError, NotADirectoryError, PermissionError, or
     ValueError where it is one of the earlier ones, lies inside one, or holds one."""
-    real = os.path.realpath(os.fsencode(path))
+    real, path = os.path.realpath(given), os.fsdecode(given)
     try:
         identity = identity_of(real)
         if identity is None:

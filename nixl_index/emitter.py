@@ -200,7 +200,10 @@ class ScoutEmitter(EventEmitter):
                 raise NixlIndexError(f"no scout could be started: {error}") from error
             logger.warning("nixl_index: no scout process could be started (%s): using a thread", error)
             self.isolation = "thread"
-            self._start(seconds, await_bases)
+            try:
+                self._start(seconds, await_bases)
+            except _NoScoutError as also:
+                raise NixlIndexError(f"no scout could be started: {also}") from also
 
     def _start(self, seconds: float, await_bases: bool) -> None:
         config = self._configure()._replace(host=os.getpid() if self.isolation == "process" else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from errno import EMFILE, ENFILE, ENOMEM
 from time import monotonic
 from typing import cast
 
@@ -34,6 +35,8 @@ class _Call:
         self.tally = Tally()
         self.held: list[str] = []
         self.over = False
+        self.exhausted = False
+        """The scout lacks descriptors or memory: there is no use in going on, and no group is to blame."""
 
 
 class Evictor:
@@ -87,7 +90,7 @@ class Evictor:
                     call.tally.evicted += [_as_evicted(popped) for popped in batch]
                 elif batch:
                     self._have_unlinked(follower, batch, budget, call, until)
-                if not more:
+                if not more or call.exhausted:
                     break
         finally:
             with follower.lock:
@@ -169,7 +172,10 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
             else:
                 left.append(popped)
                 follower.order.restore(popped)
-            if outcome == Outcome.FAILED:
+            if errno in _LACKING:
+                call.exhausted = True
+                tally.skipped.append(SkippedGroup(key, os.strerror(errno)))
+            elif outcome == Outcome.FAILED:
                 tally.failed.append(SkippedGroup(key, os.strerror(errno)))
                 follower.quarantine.add(key)
             if outcome in _REASONS:
@@ -183,6 +189,7 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
     return left
 
 
+_LACKING = (EMFILE, ENFILE, ENOMEM)
 _REASONS = {
     Outcome.REWRITTEN: "rewritten since it was indexed",
     Outcome.FROZEN: "not provably in the directories that were indexed",

@@ -63,7 +63,7 @@ class Follower(FileSystemEventHandler):
         self.in_flight: set[str] = set()
         """Keys of groups whose eviction was asked for and is not answered."""
         self.listed: set[int] = set()
-        self.status = records.Status(0, 0, "", 0, "")
+        self.status = records.Status(0, 0, [], 0, 0, "")
         self.last_error = ""
         self._parts: list[list[str]] = []
         self._scheme = scheme
@@ -72,6 +72,7 @@ class Follower(FileSystemEventHandler):
         self._intervals = intervals
         self._reads = reads
         self._read: set[str] = set()
+        self._warned: set[str] = set()
         self._clock = clock
         self._source = source
         self._dirty = True
@@ -101,7 +102,7 @@ class Follower(FileSystemEventHandler):
         return records.Config(
             records.VERSION,
             0,
-            [[base.path, base.device, base.inode, 0.0] for base in self.bases],
+            [[records.text_of(os.fsencode(base.path)), base.device, base.inode, 0.0] for base in self.bases],
             self._layout.pattern,
             [[number, place.base, parts] for number, (place, parts) in enumerate(places)],
             *self._intervals,
@@ -176,22 +177,22 @@ class Follower(FileSystemEventHandler):
             if self._parts[told.directory] != told.parts or self.places[told.directory].base != told.base:
                 raise WireError(f"directory {told.directory} changed its meaning")
             return
-        path = "/".join((base.path.rstrip("/"), *told.parts))
+        parts = [os.fsdecode(records.bytes_of(part)) for part in told.parts]
+        path = "/".join((base.path.rstrip("/"), *parts))
         with self.lock:
             if self.order.add_directory(told.base) != told.directory:
                 raise WireError(f"directory {told.directory} came out of turn")
-            self.places.append(Place(told.base, base.path, path, self._layout.key_prefix(told.parts)))
+            self.places.append(Place(told.base, base.path, path, self._layout.key_prefix(parts)))
             self._parts.append(told.parts)
 
     def _on_base(self, told: records.BaseState) -> None:
         base = self.bases[told.base]
-        before = base.frozen
-        base.update(told)
-        if bool(before) != bool(told.frozen):
+        if bool(base.frozen) != bool(told.frozen):
             with self.lock:
                 (self.order.freeze if told.frozen else self.order.thaw)(told.base)
+        base.update(told)
         if told.frozen:
-            self._note(f"{told.path}: {told.frozen}")
+            self._note(f"{base.path}: {told.frozen}")
 
     def _on_shards(self, found: records.Shards) -> None:
         upsert, split, places = self.order.upsert, self._split, self.places
@@ -298,11 +299,16 @@ class Follower(FileSystemEventHandler):
 
     def _on_status(self, status: records.Status) -> None:
         before, self.status = self.status, status
-        if status.unwatched and not before.unwatched:
+        if status.doubtful and not before.doubtful:
             logger.warning(
-                "nixl_index: %d directories cannot be watched, and are listed every %.0f s instead: %s",
-                *(status.unwatched, self._intervals[0], status.watch_error or status.last_error),
+                "nixl_index: directories that could not be looked at whole are listed again soon: %s", status.last_error
             )
+        for reason in set(status.watch_errors) - self._warned:
+            logger.warning(
+                "nixl_index: directories that cannot be watched are listed every %.0f s instead: %s",
+                *(self._intervals[0], reason),
+            )
+        self._warned = set(status.watch_errors) | (self._warned if status.unwatched else set())
         if status.last_error:
             self._note(status.last_error)
 
@@ -313,6 +319,9 @@ class Follower(FileSystemEventHandler):
     def _on_listing(self, listing: records.Listing) -> None:
         if listing.phase == Phase.DONE:
             self.listed.add(listing.directory)
+            if listing.origin == Origin.EVENT:
+                self.missed.told_all(listing.directory)
+                self.sweeper.mending.discard(listing.directory)
         self.sweeper.on_listing(listing)
 
     def group(self, popped: Popped) -> Group:

@@ -17,8 +17,8 @@ class Health:
     """A snapshot. Counters count since the index was started; sizes are in bytes, times in seconds."""
 
     state: State
-    """`scanning` before the first scan is over; `degraded` while a reconcile after a loss is due; `frozen` while a
-    base is out of sight; `failed` when the index refuses to answer."""
+    """`scanning` before the first scan is over; `degraded` while a reconcile after a loss is due, or a directory cannot
+    be watched or listed; `frozen` while a base is out of sight; `failed` when the index refuses to answer."""
     frozen: dict[str, str]
     """Base dirs of which nothing is evicted, and why."""
     remote: dict[str, str]
@@ -31,6 +31,8 @@ class Health:
     """Directories with a watch."""
     unwatched: int
     """Directories without one, which are listed on a timer."""
+    doubtful: int
+    """Directories of which an error kept something from being looked at; they are listed again soon."""
     losses: int
     """How often events were lost, for whatever reason."""
     overflows: int
@@ -72,6 +74,7 @@ class Health:
             shards=order.totals.count,
             watched=status.watched,
             unwatched=status.unwatched,
+            doubtful=status.doubtful,
             losses=follower.losses,
             overflows=follower.overflows,
             reconciles=follower.reconciles,
@@ -98,4 +101,5 @@ def _state(follower: Follower, frozen: bool, closed: bool) -> State:
         return "scanning"
     if frozen:
         return "frozen"
-    return "degraded" if follower.dirty or follower.status.unwatched else "live"
+    status = follower.status
+    return "degraded" if follower.dirty or status.unwatched or status.doubtful else "live"

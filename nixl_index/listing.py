@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
-
-from nixl_index.looks import Errors
 
 STEP_ENTRIES = 2_000
 STEP_SECONDS = 0.02
@@ -17,8 +15,8 @@ Found = dict[bytes, os.stat_result]
 """Names that a step came by, and what they are."""
 
 
-def list_bucket(entries: Iterator[os.DirEntry[bytes]], errors: Errors) -> Iterator[Found]:
-    """`lstat` each entry; a step at a time. What cannot be looked at is counted, and left out."""
+def list_bucket(entries: Iterator[os.DirEntry[bytes]], on_error: Callable[[OSError], None]) -> Iterator[Found]:
+    """`lstat` each entry; a step at a time. What cannot be looked at is left out, after a call of `on_error`."""
     found: Found = {}
     until = monotonic() + STEP_SECONDS
     for count, entry in enumerate(entries, 1):
@@ -27,7 +25,7 @@ def list_bucket(entries: Iterator[os.DirEntry[bytes]], errors: Errors) -> Iterat
         except (FileNotFoundError, NotADirectoryError):
             continue  # it went meanwhile; the event tells
         except OSError as error:
-            errors.add(error)
+            on_error(error)
         if len(found) == STEP_ENTRIES or (count % _CLOCK_ENTRIES == 0 and monotonic() > until):
             yield found
             found = {}

@@ -18,16 +18,19 @@ Tell = Callable[[Message], None]
 
 
 class Errors:
-    """Errors of the file system that prove nothing."""
+    """Errors of the file system that prove nothing, and the directories of which they leave something untold."""
 
     def __init__(self) -> None:
         self.count = 0
         self.last = ""
+        self.doubtful: set[Directory] = set()
 
-    def add(self, error: OSError) -> None:
-        """Count one."""
+    def add(self, error: OSError, directory: Directory | None = None) -> None:
+        """Count one; the directory is in doubt until a listing of it was whole."""
         self.count += 1
         self.last = str(error)
+        if directory:
+            self.doubtful.add(directory)
 
 
 class Table:
@@ -119,7 +122,7 @@ def look(
     names: Mapping[Directory, set[bytes]], origin: Origin, tell: Tell, touching: Callable[[Base], None], errors: Errors
 ) -> list[Directory]:
     """`lstat` these names and tell what they are. Returns the directories that are not the ones that were indexed: of
-    the names that are missing there nothing was told. An error tells nothing either, and is counted."""
+    the names that are missing there nothing was told. An error tells nothing either: `errors` takes note of it."""
     table, changed = Table(origin), []
     for bucket in sorted(names, key=lambda bucket: bucket.base.number):
         if bucket.base.frozen:
@@ -130,7 +133,7 @@ def look(
             try:
                 wrong = first_changed(bucket)
             except OSError as error:
-                errors.add(error)
+                errors.add(error, bucket)
                 continue
             if wrong:
                 changed.append(wrong)
@@ -151,7 +154,7 @@ def _look_into(bucket: Directory, names: set[bytes], table: Table, errors: Error
         except (FileNotFoundError, NotADirectoryError):
             missing.append(name)
         except OSError as error:
-            errors.add(error)
+            errors.add(error, bucket)
         else:
             if S_ISREG(stat.st_mode):
                 table.add(bucket, name, stat)

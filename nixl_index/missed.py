@@ -9,6 +9,8 @@ from typing import Literal
 GRACE_SECONDS = 5.0
 """An event can come after the listing that saw its cause: a writer still holds the file open, or the event waited in
 the queue. Only what no event told within this time was missed."""
+MAX_PENDING = 10_000
+"""After a great loss the memory of each find would cost more than it tells: beyond this they count at once."""
 
 Kind = Literal["missing", "rewritten", "extra", "settled"]
 """What the index lacked, had with another mtime, had in excess, or had with other disk bytes."""
@@ -35,7 +37,10 @@ class Missed:
     def found(self, name: Name, kind: Kind) -> None:
         """A listing found this."""
         self.pending.pop(name, None)  # to the end: the dict is in the order of time
-        self.pending[name] = (kind, self._clock())
+        if len(self.pending) < MAX_PENDING:
+            self.pending[name] = (kind, self._clock())
+        else:
+            self.count += 1
         if self._audit is not None:
             self._audit[name] = kind
 
@@ -43,6 +48,12 @@ class Missed:
         """A listing found other disk bytes and the same mtime: late write-back, which no event tells, and no miss."""
         if self._audit is not None:
             self._audit[name] = "settled"
+
+    def told_all(self, directory: int) -> None:
+        """An event told of the directory itself: what was found there follows from that. O(pending)."""
+        for finds in (self.pending, self._audit or {}):
+            for name in [name for name in finds if name[0] == directory]:
+                del finds[name]
 
     def told(self, name: Name) -> None:
         """An event told of it as well."""

@@ -20,11 +20,17 @@ def remote_kind(path: bytes, lines: Iterable[bytes] | None = None) -> str:
     if lines is None:
         with open("/proc/self/mountinfo", "rb") as file:
             lines = file.readlines()
-    best, kind = b"", ""
+    mounts: dict[bytes, list[tuple[bytes, bytes, str]]] = {}  # by the number of the mount that they are mounted in
+    numbers = set()
     for line in lines:
         fields, _, rest = line.partition(b" - ")
-        point = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), fields.split()[4])
-        below = path == point or path.startswith(point.rstrip(b"/") + b"/")
-        if below and len(point) >= len(best):  # a later line of the same mount point covers the earlier one
-            best, kind = point, rest.split()[0].decode(errors="replace")
+        number, parent, _device, _root, escaped = fields.split(b" ")[:5]
+        point = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), escaped)
+        numbers.add(number)
+        if path == point or path.startswith(point.rstrip(b"/") + b"/"):
+            mounts.setdefault(parent, []).append((number, point, rest.split()[0].decode(errors="replace")))
+    # Down from the root, as a path is walked: a mount on a shorter path hides an older one on a longer path.
+    kind, at = "", next((parent for parent in mounts if parent not in numbers), b"")
+    while below := [mount for mount in mounts.pop(at, []) if mount[0] != at]:
+        at, _, kind = min(below, key=lambda mount: len(mount[1]))
     return kind if kind in _REMOTE or kind.split(".")[0] in ("fuse", "fuseblk") else ""

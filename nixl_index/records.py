@@ -14,6 +14,16 @@ VERSION = 1
 """Of the protocol. Both ends must have the same: they come from one installation."""
 
 
+def text_of(path: bytes) -> str:
+    """A path, or a name, for a JSON record. The two ends may spell file names in different encodings; not this."""
+    return path.decode("ascii", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    """The path that `text_of` made a text of."""
+    return text.encode("ascii", "surrogateescape")
+
+
 OVERFLOW = "the inotify queue overflowed"
 """The reason of a `Lost` that comes from a full inotify queue."""
 
@@ -22,7 +32,7 @@ class Origin(IntEnum):
     """Why the scout looked at a shard."""
 
     EVENT = 0  # inotify told of it
-    SCAN = 1  # the first listing of a directory
+    SCAN = 1  # the first listing of everything
     RECONCILE = 2  # a later listing of everything, after a loss
     SCRUB = 3  # the slow reconcile
     POLL = 4  # the directory has no watch, or its file system makes no events
@@ -84,11 +94,13 @@ class Directory(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A listing of a bucket starts or ends, for this reason; `Origin.SCAN` where it is the first one."""
+    """A listing of a bucket starts or ends, for this reason. `known` is 0 where it is the first one, so that the host
+    can know no shard there that it does not see."""
 
     directory: int
     phase: int
     origin: int
+    known: int
 
 
 class Sweep(NamedTuple):
@@ -108,12 +120,14 @@ class Crawled(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Counters of the scout, sent when they changed: directories with and without a watch, why the last of these has
-    none, look-ups that failed with an error that proves nothing, and what the last such error was."""
+    """Counters of the scout, sent when they changed: directories with and without a watch, why these have none (each
+    reason once), directories of which not everything could be looked at, look-ups that failed with an error that proves
+    nothing, and what the last such error was."""
 
     watched: int
     unwatched: int
-    watch_error: str
+    watch_errors: list[str]
+    doubtful: int
     errors: int
     last_error: str
 

@@ -9,7 +9,9 @@ from nixl_index.records import Origin
 from nixl_index.tree import Tree
 
 CHECK_SECONDS = 1.0
-"""How often each base is checked for being the directory that was indexed: most mounts over it make no event."""
+"""How often each base is checked for being the directory that was indexed; and, after a mount, each bucket."""
+_MOUNT_SECONDS = 0.1
+"""How soon after one check another one may come, however much is mounted."""
 
 
 class Rounds:
@@ -20,29 +22,38 @@ class Rounds:
         self._poll_interval = poll_interval
         self._rescan_interval = rescan_interval
         self._scrubbing: list[Directory] = []
-        now = monotonic()
+        self._mounted = False
+        now = self._last_check = monotonic()
         self._next_check = now + CHECK_SECONDS
         self._next_poll = now + poll_interval
         self._next_scrub = now + self._scrub_seconds()
+        self._doubt_seconds = CHECK_SECONDS
+        self._next_doubt = 0.0
 
     @property
     def next(self) -> float:
         """When something is due, in seconds of `time.monotonic`."""
         return min(self._next_check, self._next_poll, self._next_scrub)
 
-    def check_now(self) -> None:
-        """Something was mounted or unmounted."""
-        self._next_check = 0.0
+    def on_mount(self) -> None:
+        """Something was mounted or unmounted, anywhere: it makes no event of its own."""
+        self._mounted = True
+        self._next_check = min(self._next_check, self._last_check + _MOUNT_SECONDS)
 
     def work(self, now: float) -> None:
         """Do what is due."""
         if now >= self._next_check:
-            self._next_check = now + CHECK_SECONDS
+            self._last_check, self._next_check = now, now + CHECK_SECONDS
             for base in self._tree.bases:
                 self._tree.check(base)
+            if self._mounted:
+                self._mounted = False
+                self._tree.check_directories()
         if now >= self._next_poll:
             self._next_poll = now + self._poll_interval
             self._poll()
+        if now >= self._next_doubt and self._next_check > now:
+            self._look_again(now)
         if now >= self._next_scrub:
             self._scrub()
             self._next_scrub = now + self._scrub_seconds()
@@ -54,11 +65,24 @@ class Rounds:
         for directory in dict.fromkeys([*tree.unwatched, *remote]):
             tree.visit(directory, Origin.POLL)
 
+    def _look_again(self, now: float) -> None:
+        """Directories in doubt: soon, and if that does not help, less often."""
+        doubtful = self._tree.errors.doubtful
+        if not doubtful:
+            self._doubt_seconds, self._next_doubt = CHECK_SECONDS, now + CHECK_SECONDS
+            return
+        self._doubt_seconds = min(self._poll_interval, 2 * self._doubt_seconds)
+        self._next_doubt = now + self._doubt_seconds
+        for directory in list(doubtful):
+            self._tree.visit(directory, Origin.POLL)
+
     def _scrub(self) -> None:
         """The next directory. A round of all of them is one reconcile, with one sweep."""
         if not self._scrubbing:
             self._scrubbing = [directory for base in self._tree.bases for directory in base.root.tree()]
-        self._tree.visit(self._scrubbing.pop(), Origin.SCRUB)
+        directory = self._scrubbing.pop()
+        if not directory.base.remote and directory not in self._tree.unwatched:  # those are polled
+            self._tree.visit(directory, Origin.SCRUB)
         if not self._scrubbing:
             self._tree.sweep_after_scans()
 

@@ -48,7 +48,6 @@ class Scout:
         self._coalesce_until = 0.0
         self._rounds: Rounds | None = None
         self._locks = Locks()
-        self._status: Message | None = None
         self._host = self._mounts = -1
         self._stopping = False
 
@@ -101,7 +100,7 @@ class Scout:
             return self._flush()
         now = monotonic()
         if self._mounts in ready and self._rounds:
-            self._rounds.check_now()
+            self._rounds.on_mount()
         if tree.watches.fileno() in ready and not self._coalesce_until:
             self._coalesce_until = now + COALESCE_SECONDS
             self._poll.modify(tree.watches.fileno(), 0)
@@ -137,11 +136,7 @@ class Scout:
                 self._urgent.popleft()
         if tree.scans:
             tree.step()
-        errors = tree.errors
-        status = records.Status(len(tree.watches), len(tree.unwatched), tree.watch_error, errors.count, errors.last)
-        if status != self._status:
-            self._status = status
-            self._tell(status)
+        tree.tell_status()
         if self._at >= 0 and not self._urgent and not tree.scans:
             self._at = -1
             self._tell(records.At(-1))
@@ -231,7 +226,8 @@ class Scout:
         layout = Layout(config.layout)
         bases: list[Base] = []
         for path, device, inode, hung in config.bases:
-            real, identity = (os.fsencode(path), (device, inode)) if inode else take_base(path, bases)
+            at = records.bytes_of(path)
+            real, identity = (at, (device, inode)) if inode else take_base(at, bases)
             base = Base(len(bases), real, identity, layout.depth == 0)
             if hung:
                 base.frozen, base.not_before = "its disk hangs", monotonic() + hung
@@ -242,10 +238,11 @@ class Scout:
         for base in bases:
             tree.add_base(base)
         for _number, number, parts in config.directories:
-            tree.add_bucket(bases[number], [os.fsencode(part) for part in parts]).listed = True
+            tree.add_bucket(bases[number], [records.bytes_of(part) for part in parts]).listed = True
         self._poll.register(tree.watches.fileno(), select.POLLIN)
         self._rounds = Rounds(tree, config.poll_interval, config.rescan_interval)
-        tree.crawl(bases)
+        anew = all(inode == 0 for _, _, inode, _ in config.bases)
+        tree.crawl(bases, Origin.SCAN if anew else Origin.RECONCILE)
 
     def _watch_host(self, host: int) -> None:
         self._host = os.pidfd_open(host)
@@ -259,8 +256,7 @@ class Scout:
         names: dict[Directory, set[bytes]] = {}
         for number, name in zip(command.directories, command.names, strict=True):
             names.setdefault(tree.buckets[number], set()).add(name)
-        tree.look(names, Origin.LOOK)
-        self._tell(records.Done(command.number))
+        (self._tell if tree.look(names, Origin.LOOK) else tree.after_scans)(records.Done(command.number))
         yield from ()
 
     def _measure(self, tree: Tree, command: records.Measure) -> Steps:

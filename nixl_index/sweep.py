@@ -56,7 +56,7 @@ class Sweeper:
             with self._lock:
                 self._order.begin_listing(listing.directory)
             self._listed.pop(listing.directory, None)
-        elif listing.phase == Phase.DONE and listing.origin != Origin.SCAN:
+        elif listing.phase == Phase.DONE and listing.known:
             self._listed[listing.directory] = listing.origin in MENDING
 
     def on_sweep(self) -> None:
@@ -87,12 +87,15 @@ class Sweeper:
             self._changed.notify_all()
 
     def wait(self, until: float | None) -> bool:
-        """Wait until the sweeps that are due now are over. False after `until`, in seconds of `time.monotonic`."""
-        due = self._due
+        """Wait until the sweeps that are due now are over, and those that came due by what they found: a suspect's
+        bucket may have been replaced, and is listed first. False after `until`, in seconds of `time.monotonic`."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: self._done >= due or self._ended, None if until is None else max(0.0, until - monotonic())
-            )
+            for _ in range(2):
+                due = self._due
+                seconds = None if until is None else max(0.0, until - monotonic())
+                if not self._changed.wait_for(lambda due=due: self._done >= due or self._ended, seconds):  # type: ignore[misc]
+                    return False
+        return True
 
     def _begin(self) -> None:
         listed, self._listed = self._listed, {}

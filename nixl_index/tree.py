@@ -31,21 +31,22 @@ class Tree:
         self.errors = Errors()
         self.bases: list[Base] = []
         self.buckets: list[Directory] = []
-        self.unwatched: set[Directory] = set()
+        self.unwatched: dict[Directory, str] = {}
+        """Directories without a watch, and why."""
         self._layout = layout
         self._tell = tell
         self._touching = touching
+        self._status: Message | None = None
         self._dirty = Dirty()
         self._reads = Reads()
         self._sweep_due = False
-        self.watch_error = ""
         self._losses = self._crawls = 0
 
     def add_base(self, base: Base) -> None:
         """Cover a base from now on; nothing of it is listed yet."""
         self.bases.append(base)
         if not base.frozen:
-            base.remote = remote_kind(base.path)
+            self._find_kind(base)
         self._tell(base.state())
         if base.root.is_bucket:
             self._number(base.root)
@@ -69,8 +70,18 @@ class Tree:
     def _number(self, bucket: Directory) -> None:
         bucket.number = len(self.buckets)
         self.buckets.append(bucket)
-        parts = [os.fsdecode(os.path.basename(link.path)) for link in bucket.chain()[1:]]
+        parts = [records.text_of(os.path.basename(link.path)) for link in bucket.chain()[1:]]
         self._tell(records.Directory(bucket.number, bucket.base.number, parts))
+
+    def tell_status(self) -> None:
+        """Tell the counters, where they changed."""
+        reasons, errors = sorted(set(self.unwatched.values())), self.errors
+        status = records.Status(
+            *(len(self.watches), len(self.unwatched), reasons, len(errors.doubtful), errors.count, errors.last)
+        )
+        if status != self._status:
+            self._status = status
+            self._tell(status)
 
     # --- bases ---
 
@@ -84,10 +95,30 @@ class Tree:
         if reason:
             self.freeze(base, reason)
         elif base.frozen or identity != known:
-            base.frozen, base.root.identity, base.remote = "", identity, remote_kind(base.path)
+            base.frozen, base.root.identity = "", identity
+            self._find_kind(base)
             self._tell(base.state())
             self.lost(f"base dir {os.fsdecode(base.path)!r} came back", [base])
         return not base.frozen
+
+    def _find_kind(self, base: Base) -> None:
+        try:
+            base.remote = remote_kind(base.path)
+        except OSError as error:
+            self.errors.add(error)
+
+    def check_directories(self) -> None:
+        """Something was mounted or unmounted: is every directory the one that was indexed?"""
+        for base in self.bases:
+            try:
+                directories = [] if base.frozen else list(base.root.tree())
+                below = [d for d in directories if not d.parent or d.parent.identity]
+                changed = [directory for directory in below if identity_of(directory.path) != directory.identity]
+            except OSError as error:
+                self.errors.add(error)
+                continue
+            for directory in changed:
+                self._on_changed(directory)
 
     def freeze(self, base: Base, reason: str) -> None:
         """From now on nothing of this base is dropped, listed or unlinked."""
@@ -129,16 +160,19 @@ class Tree:
         for reason in dict.fromkeys(losses):
             self.lost(reason, self.bases)
 
-    def tell_dirty(self) -> None:
-        """Look at every name that an event told of, and tell what it is."""
-        if self._dirty.names:
-            self.look(self._dirty.take(), Origin.EVENT)
+    def tell_dirty(self) -> bool:
+        """Look at every name that an event told of, and tell what it is. False where listings have to tell the rest."""
+        told = not self._dirty.names or self.look(self._dirty.take(), Origin.EVENT)
         self._reads.tell(self._tell)
+        return told
 
-    def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> None:
-        """Look at these names now, and tell what they are."""
-        for directory in look(names, origin, self._tell, self._touching, self.errors):
+    def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> bool:
+        """Look at these names now, and tell what they are. False where a directory turned out to be another one: it
+        was asked to be listed, and that tells the rest."""
+        changed = look(names, origin, self._tell, self._touching, self.errors)
+        for directory in changed:
             self._on_changed(directory)
+        return not changed
 
     def lost(self, reason: str, bases: Sequence[Base]) -> None:
         """Events of these bases were lost: list everything of them again, before all that waits."""
@@ -146,16 +180,17 @@ class Tree:
         self._tell(records.Lost(reason))
         self.scans.restart(bases, lambda: self.crawl(bases))
 
-    def crawl(self, bases: Iterable[Base]) -> None:
+    def crawl(self, bases: Iterable[Base], origin: Origin = Origin.RECONCILE) -> None:
         """List these bases, all that is live of them, and then say so."""
         self._crawls += 1
         for base in bases:
-            self.visit(base.root, Origin.RECONCILE)
+            self.visit(base.root, origin)
         self.scans.mark(self._crawled())
 
     def _crawled(self) -> Steps:
         self.sweep()
         self._crawls -= 1
+        self.tell_status()  # before: an index that is live has to know what is in doubt
         if not self._crawls:
             self._tell(records.Crawled(self._losses))
         yield from ()
@@ -178,17 +213,19 @@ class Tree:
                 identity = identity_of(directory.path)
             changed = first_changed(parent) if parent and not identity else None
         except OSError as error:
-            self._failed(directory, error)
+            self.errors.add(error, directory)
             return
         if changed:
             self._on_changed(changed)
         elif not identity and not parent:
             self.check(base)
         else:
+            # Events may have told of shards of what stood there before it was ever listed.
+            directory.listed |= directory.identity not in (UNKNOWN, identity)
             directory.identity = identity
             if not identity:
                 self.watches.remove(directory)
-                self.unwatched.discard(directory)
+                self.unwatched.pop(directory, None)
             self.scans.add(directory, self._list(directory, origin))
 
     def _on_changed(self, directory: Directory) -> None:
@@ -204,16 +241,11 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return True  # it went meanwhile, or something else stands there: the next look at it tells
         except OSError as error:
-            self._failed(directory, error)
-            self.watch_error = str(error)
+            self.unwatched[directory] = str(error.strerror)
+            self.errors.add(error)
             return False
-        self.unwatched.discard(directory)
+        self.unwatched.pop(directory, None)
         return True
-
-    def _failed(self, directory: Directory, error: OSError) -> None:
-        """An error that proves nothing: count it, and come back to the directory later."""
-        self.unwatched.add(directory)
-        self.errors.add(error)
 
     # --- listings ---
 
@@ -222,10 +254,11 @@ class Tree:
         self.scans.mark(self._mark(message))
 
     def _mark(self, message: Message) -> Steps:
-        self.tell_dirty()
+        if not self.tell_dirty():
+            yield  # what it asked to be listed comes before this goes on
         self.sweep()
+        self.tell_status()
         self._tell(message)
-        yield from ()
 
     def step(self) -> None:
         """One step of the listing that is due."""
@@ -251,37 +284,47 @@ class Tree:
         directory.queued = False
         if directory.base.frozen:
             return
+        known, troubles = int(directory.listed), list[OSError]()
         if directory.is_bucket:
-            origin = origin if directory.listed else Origin.SCAN
-            self._tell(records.Listing(directory.number, Phase.BEGIN, origin))
+            self._tell(records.Listing(directory.number, Phase.BEGIN, origin, known))
         phase, changed = Phase.DONE, None
         try:
-            yield from self._list_entries(directory, origin)
+            yield from self._list_entries(directory, origin, troubles.append)
             changed = first_changed(directory)
         except (FileNotFoundError, NotADirectoryError):
             changed = directory
         except OSError as error:
             phase = Phase.UNKNOWN
-            self._failed(directory, error)
+            troubles.append(error)
         if changed:
             phase = Phase.UNKNOWN
             self._on_changed(changed)
         if directory.base.frozen:
             return
         directory.listed = True
+        for trouble in troubles:
+            self.errors.add(trouble, directory)
+        if directory in self.errors.doubtful and not troubles:
+            self.scans.mark(self._resolved(directory))  # after the listings that this one asked for
         if directory.is_bucket:
-            self._sweep_due |= origin not in (Origin.SCAN, Origin.SCRUB)  # a scrub has one for a whole round
-            self._tell(records.Listing(directory.number, phase, origin))
+            self._sweep_due |= bool(known) and origin != Origin.SCRUB  # a scrub has one for a whole round
+            self._tell(records.Listing(directory.number, phase, origin, known))
 
-    def _list_entries(self, directory: Directory, origin: Origin) -> Steps:
+    def _resolved(self, directory: Directory) -> Steps:
+        self.errors.doubtful.discard(directory)
+        yield from ()
+
+    def _list_entries(self, directory: Directory, origin: Origin, on_error: Callable[[OSError], None]) -> Steps:
         self._touching(directory.base)
         if directory.identity is None:
             if not directory.is_bucket:
                 yield from self._list_level(directory, iter(()), origin)
             return
         with os.scandir(directory.path) as entries:
-            steps = self._list_bucket if directory.is_bucket else self._list_level
-            yield from steps(directory, entries, origin)
+            if directory.is_bucket:
+                yield from self._list_bucket(directory, list_bucket(entries, on_error), origin)
+            else:
+                yield from self._list_level(directory, entries, origin)
 
     def _list_level(self, directory: Directory, entries: Iterator[os.DirEntry[bytes]], origin: Origin) -> Steps:
         """Visit every child that is there, and those that were; where every directory has its own turn, those alone
@@ -298,8 +341,8 @@ class Tree:
             if count % 256 == 0:
                 yield
 
-    def _list_bucket(self, bucket: Directory, entries: Iterator[os.DirEntry[bytes]], origin: Origin) -> Steps:
-        for found in list_bucket(entries, self.errors):
+    def _list_bucket(self, bucket: Directory, steps: Iterator[Found], origin: Origin) -> Steps:
+        for found in steps:
             self._tell_found(bucket, found, origin)
             yield
             if bucket.base.frozen:

@@ -84,7 +84,7 @@ class Unlinker:
     def evict(self, shards: Sequence[tuple[Directory, bytes, int]]) -> Eviction:
         """Unlink a group's shards, (bucket, name, indexed mtime) each, if all of them are as they were indexed.
 
-        A shard that is gone already is fine and frees nothing. Freed are the disk bytes of files without another link.
+        A shard that is gone already is fine and frees nothing. Freed are the disk bytes of files with no link left.
         """
         found: list[tuple[Directory, int, bytes, os.stat_result]] = []
         try:
@@ -104,6 +104,7 @@ class Unlinker:
         except OSError as error:
             return Eviction(Outcome.FAILED, errno=error.errno or 0)
         unlinked = freed = failure = 0
+        links: dict[tuple[int, int], int] = {}
         for bucket, fd, name, stat in found:
             try:
                 os.unlink(name, dir_fd=fd)
@@ -115,5 +116,7 @@ class Unlinker:
                     return Eviction(Outcome.FROZEN, unlinked, freed, failure, bucket.base.root)
             else:
                 unlinked += 1
-                freed += disk_bytes_of(stat) if stat.st_nlink == 1 else 0
+                file = (stat.st_dev, stat.st_ino)
+                links[file] = links.get(file, stat.st_nlink) - 1
+                freed += 0 if links[file] else disk_bytes_of(stat)
         return Eviction(Outcome.FAILED if failure else Outcome.EVICTED, unlinked, freed, failure)
