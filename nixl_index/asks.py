@@ -21,6 +21,9 @@ class Source(Protocol):
     def post(self) -> None:
         """Have `dispatch` called with a `Turn`."""
 
+    def healthy(self) -> None:
+        """The index is whole: the next failure of a scout is not a repeated one."""
+
     def replace(self, reason: str) -> None:
         """Have another scout tell everything from the start."""
 

@@ -14,6 +14,7 @@ from stat import S_ISDIR
 from time import monotonic
 
 from nixl_index import records
+from nixl_index.mounts import place_of
 
 Identity = tuple[int, int]
 
@@ -177,11 +178,17 @@ def take_base(given: bytes, earlier: Sequence[Base]) -> tuple[bytes, Identity]:
         other = os.fsdecode(base.path)
         if identity == base.root.identity:
             raise ValueError(f"base dirs {other!r} and {path!r} are the same directory")
-        if base.root.identity in _ancestors(real):
+        if base.root.identity in _ancestors(real) or _inside(real, base.path):
             raise ValueError(f"base dir {path!r} lies inside base dir {other!r}")
-        if identity in _ancestors(base.path):
+        if identity in _ancestors(base.path) or _inside(base.path, real):
             raise ValueError(f"base dir {other!r} lies inside base dir {path!r}")
     return real, identity
+
+
+def _inside(path: bytes, other: bytes) -> bool:
+    """Is one directory below another on their disk, whatever mounts they are named by?"""
+    (device, place), (other_device, other_place) = place_of(path), place_of(other)
+    return device == other_device and place.startswith(other_place + b"/")
 
 
 def _ancestors(path: bytes) -> list[Identity | None]:

@@ -53,6 +53,7 @@ class ScoutEmitter(EventEmitter):
         self.restarts = 0
         self._configure = configure
         self._link: Link | None = None
+        self._configured: Link | None = None
         self._first: list[Frame] = []
         self._heard = self._pinged = 0.0
         self._at = -1
@@ -80,7 +81,7 @@ class ScoutEmitter(EventEmitter):
     def send(self, message: records.Message) -> None:
         """Send a command to the present scout, if there is one. Never blocks."""
         link = self._link
-        if link:
+        if link and link is self._configured:
             link.send(wire.encode(message))
 
     def replace(self, reason: str) -> None:
@@ -128,7 +129,9 @@ class ScoutEmitter(EventEmitter):
                 self.queue_events(self.timeout)
             except BaseException as error:  # noqa: BLE001 - the thread's last resort
                 self._give_up(f"the emitter's thread was interrupted: {error!r}")
-        self._disconnect(gently=True)
+        words = self._disconnect(gently=True)
+        if words:
+            logger.warning("nixl_index: the scout did not end in order: %s", words)
 
     def queue_events(self, timeout: float) -> None:
         """One read of the stream, or one try to replace the scout."""
@@ -217,6 +220,7 @@ class ScoutEmitter(EventEmitter):
         frames: list[Frame] = []
         self._await(link, frames, records.Hello, 1, until)
         link.send(wire.encode(config))
+        self._configured = link  # from now on commands may follow; those given before are sent again
         if await_bases:
             self._await(link, frames, records.BaseState, len(config.bases), until)
         self._first, self._at = frames, -1

@@ -129,6 +129,7 @@ class Follower(FileSystemEventHandler):
                     self._handlers[type(message)](message)
             elif isinstance(event, Turn):
                 self.sweeper.step()
+                self._check_whole()
             elif isinstance(event, ScoutStarted):
                 self._deaf = False
                 self.asks.resend()
@@ -151,6 +152,12 @@ class Follower(FileSystemEventHandler):
             self.losses += 1
             self.sweeper.abort()
             self._source.replace(f"applying its stream failed: {error!r}")
+
+    def _check_whole(self) -> None:
+        """Is the index whole again? Then what failed before does not count against what fails next."""
+        if not self.dirty:
+            self._faults = 0
+            self._source.healthy()
 
     def fail(self, error: Exception) -> None:
         """The index cannot be kept true any more: it refuses to answer."""
@@ -177,11 +184,12 @@ class Follower(FileSystemEventHandler):
             if self._parts[told.directory] != told.parts or self.places[told.directory].base != told.base:
                 raise WireError(f"directory {told.directory} changed its meaning")
             return
+        if told.directory > len(self.places):
+            raise WireError(f"directory {told.directory} came out of turn")
         parts = [os.fsdecode(records.bytes_of(part)) for part in told.parts]
         path = "/".join((base.path.rstrip("/"), *parts))
         with self.lock:
-            if self.order.add_directory(told.base) != told.directory:
-                raise WireError(f"directory {told.directory} came out of turn")
+            self.order.add_directory(told.base)
             self.places.append(Place(told.base, base.path, path, self._layout.key_prefix(parts)))
             self._parts.append(told.parts)
 
@@ -201,9 +209,9 @@ class Follower(FileSystemEventHandler):
         ordered = iter(sorted(rows)) if found.origin == Origin.EVENT else rows
         for chunk in _chunks(ordered):
             watchful = self._is_watchful(found.origin)
+            keys_of = [split(row[0]) for row in chunk]  # the caller's code: not under the lock
             with self.lock, self.order.batch():
-                for name, directory, mtime, size in chunk:
-                    parsed = split(name)
+                for (name, directory, mtime, size), parsed in zip(chunk, keys_of, strict=True):
                     if parsed is None:
                         self._on_ignored(name)
                         continue
@@ -252,9 +260,9 @@ class Follower(FileSystemEventHandler):
     def _on_gone(self, gone: records.Gone) -> None:
         rows = zip(gone.directories, _text(gone.names), strict=True)
         for chunk in _chunks(rows):
+            keys_of = [self._split(row[1]) for row in chunk]
             with self.lock, self.order.batch():
-                for directory, name in chunk:
-                    parsed = self._split(name)
+                for (directory, name), parsed in zip(chunk, keys_of, strict=True):
                     if parsed is not None:
                         key, tail = parsed
                         known = self.order.discard(self.places[directory].prefix + key, tail, directory)
@@ -293,9 +301,8 @@ class Follower(FileSystemEventHandler):
             self.reconciles += 1
         self._dirty = False
         self.sweeper.on_crawled()
-        if not self.dirty:
-            self._faults = 0
         self.ready.set()
+        self._check_whole()
 
     def _on_status(self, status: records.Status) -> None:
         before, self.status = self.status, status

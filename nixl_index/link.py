@@ -5,6 +5,7 @@ Sending never blocks: what the pipe does not take waits here, and goes out while
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -31,7 +33,7 @@ sys.path[:] = {path!r}
 package = sys.modules["nixl_index"] = types.ModuleType("nixl_index")
 package.__path__ = [{home!r}]  # not the real package: it would import the host's half
 from nixl_index.scout import main
-main()
+main({host})
 """
 
 
@@ -64,7 +66,7 @@ class Link:
         if not sys.executable:
             raise FileNotFoundError("this interpreter does not know its executable (sys.executable)")
         path = [os.path.abspath(entry) for entry in sys.path]
-        boot = _BOOT.format(path=path, home=str(Path(__file__).resolve().parent))
+        boot = _BOOT.format(host=os.getpid(), path=path, home=str(Path(__file__).resolve().parent))
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", boot],
             stdin=subprocess.PIPE,
@@ -85,18 +87,22 @@ class Link:
 
     def _start_thread(self) -> tuple[int, int]:
         ours, theirs = socket.socketpair()
-        fd, scout_fd = self._own(ours.detach()), self._own(theirs.detach())
-
-        scout = self._scout = Scout(scout_fd, scout_fd)
+        fd = self._own(ours.detach())
+        self._theirs = theirs
+        scout = self._scout = Scout(theirs.fileno(), theirs.fileno())
 
         def run() -> None:
             try:
                 scout.run()
             finally:
-                _shut_down(scout_fd)  # as the end of a process would
+                theirs.close()  # as the end of a process would
 
         self._thread = threading.Thread(target=run, name="nixl-index-scout", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            theirs.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
         return fd, fd
 
     @property
@@ -191,7 +197,7 @@ class Link:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            process.returncode = 0  # or its destructor would complain of a child that still runs: that is known
+            _reap(process.wait)
             return f"scout {process.pid} hangs in a system call and cannot be killed: left behind"
         errors = b""
         with suppress(OSError):
@@ -216,7 +222,6 @@ class Link:
         _shut_down(self._stream)
         thread.join(_STOP_SECONDS)
         if thread.is_alive():
-            self._fds.clear()  # it still uses them
             return "the scout thread hangs in a system call: left behind"
         return ""
 
@@ -227,6 +232,7 @@ class Link:
             self._process.returncode = 0  # it is not this process's child
         if self._scout:
             self._scout.abandon()
+            self._theirs.close()
         self._close_fds()
 
     def _close_fds(self) -> None:
@@ -236,6 +242,11 @@ class Link:
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if self._process else ():
             if pipe:
                 pipe.close()
+
+
+def _reap(wait: Callable[[], object]) -> None:
+    """Wait for what was left behind, on a thread that ends with it: a process would stay a zombie."""
+    threading.Thread(target=wait, name="nixl-index-reaper", daemon=True).start()
 
 
 def _shut_down(fd: int) -> None:

@@ -14,6 +14,20 @@ _REMOTE = frozenset(
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
+def place_of(path: bytes) -> tuple[bytes, bytes]:
+    """The device that a path is on, and the path on that device: the same by whatever mount it is named. Raises
+    OSError."""
+    best = (b"", b"", b"")
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            _, _, device, *escaped = line.split(b" ")[:5]
+            root, point = (_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), part) for part in escaped)
+            if (path == point or path.startswith(point.rstrip(b"/") + b"/")) and len(point) >= len(best[2]):
+                best = (device, root, point)
+    device, root, point = best
+    return device, (root.rstrip(b"/") + b"/" + path[len(point) :].lstrip(b"/")).rstrip(b"/")
+
+
 def remote_kind(path: bytes, lines: Iterable[bytes] | None = None) -> str:
     """The file system's type, where it is of a kind that other machines (or a FUSE daemon) write to without an inotify
     event here; else empty. `lines` are those of mountinfo (see proc(5)), read unless given. Raises OSError."""

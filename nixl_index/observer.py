@@ -54,6 +54,12 @@ class ShardObserver(BaseObserver):
         if emitter:
             emitter.queue_event(Turn())
 
+    def healthy(self) -> None:
+        """The index is whole: the next failure of a scout is not a repeated one."""
+        emitter = self.emitter
+        if emitter:
+            emitter.healthy()
+
     def replace(self, reason: str) -> None:
         """Have the scout replaced by another one, which tells everything from the start."""
         emitter = self.emitter

@@ -35,7 +35,8 @@ _READ = 1 << 16
 class Scout:
     """Reads commands from one descriptor and writes the stream to another (the same one will do). `run` is the loop."""
 
-    def __init__(self, commands: int, stream: int) -> None:
+    def __init__(self, commands: int, stream: int, host: int = 0) -> None:
+        self._host_pid = host
         self._commands = commands
         self._stream = stream
         self._reader = wire.FrameReader()
@@ -56,6 +57,8 @@ class Scout:
         try:
             for fd in {self._commands, self._stream}:
                 os.set_blocking(fd, False)
+            if self._host_pid:
+                self._watch_host(self._host_pid)
             self._poll.register(self._commands, select.POLLIN)
             self._tell(records.Hello(records.VERSION, os.getpid()))
             self._flush()
@@ -63,7 +66,7 @@ class Scout:
                 self._turn()
         except (BrokenPipeError, ConnectionResetError):
             return  # the host is gone
-        except Exception as error:  # noqa: BLE001 - whatever it is, the host is told, and starts another scout
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the host is told, and starts another scout
             known = isinstance(error, (OSError, ValueError)) and self._tree is None
             self._fault(type(error).__name__, str(error) if known else traceback.format_exc())
         finally:
@@ -201,8 +204,7 @@ class Scout:
                 raise WireError(f"{type(command).__name__} before Config")
             self._start(command)
         elif isinstance(command, records.Sync):
-            tree.drain()
-            tree.after_scans(records.Done(command.number))
+            self._urgent.append(self._sync(tree, command))
         elif isinstance(command, records.Look):
             self._urgent.append(self._look(tree, command))
         elif isinstance(command, records.Evict):
@@ -219,8 +221,6 @@ class Scout:
 
     def _start(self, config: records.Config) -> None:
         """Take the bases, watch and list them. Raises what is wrong with them before anything is watched."""
-        if config.host:
-            self._watch_host(config.host)
         self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._poll.register(self._mounts, select.POLLPRI)
         layout = Layout(config.layout)
@@ -249,6 +249,14 @@ class Scout:
         self._poll.register(self._host, select.POLLIN)
         if os.getppid() != host:
             raise BrokenPipeError  # it died before the descriptor was there
+
+    def _sync(self, tree: Tree, command: records.Sync) -> Steps:
+        tree.drain()
+        tree.tell_dirty()  # before the mark: what a look asks to be listed has to be told first
+        for base in tree.bases:
+            tree.check(base)
+        tree.after_scans(records.Done(command.number))
+        yield from ()
 
     def _look(self, tree: Tree, command: records.Look) -> Steps:
         tree.drain()  # what an event told of is told as of the event
@@ -283,6 +291,8 @@ class Scout:
     def _evict(self, tree: Tree, command: records.Evict) -> Steps:
         """Verify and unlink, group by group; then tell what each shard is now, and last the answer."""
         answers = []
+        for number in dict.fromkeys(command.directories):
+            tree.meet(tree.buckets[number])
         rows = zip([tree.buckets[n] for n in command.directories], command.names, command.mtimes, strict=True)
         waiting = deque(_groups(list(rows), command.lengths))
         while waiting:
@@ -317,12 +327,12 @@ def _groups(
     return groups
 
 
-def main() -> None:
+def main(host: int) -> None:
     """The scout process: commands at standard input, the stream at standard output."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     commands, stream = os.dup(0), os.dup(1)
     os.dup2(2, 1)
-    Scout(commands, stream).run()
+    Scout(commands, stream, host).run()
     sys.stderr.flush()

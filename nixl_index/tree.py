@@ -228,6 +228,12 @@ class Tree:
                 self.unwatched.pop(directory, None)
             self.scans.add(directory, self._list(directory, origin))
 
+    def meet(self, directory: Directory) -> None:
+        """Learn which directories lead to this one, if that is not known yet: a new scout gets commands first."""
+        for link in directory.chain():
+            if link.identity == UNKNOWN:
+                self.visit(link, Origin.RECONCILE)
+
     def _on_changed(self, directory: Directory) -> None:
         """A directory is not the one that was indexed."""
         if directory.parent is None:

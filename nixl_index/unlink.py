@@ -3,8 +3,8 @@
 Every directory from the base to the bucket is opened by name below the one before, never through a symlink, and must be
 the one that was indexed, by (device, inode); shards are looked at and unlinked relative to it, so that nothing outside
 an indexed bucket can be hit, whatever happens to the path meanwhile. All shards of a group are looked at before the
-first is unlinked. What remains is the time between the look at a shard and its unlink: microseconds, a file rewritten
-within them is lost, as it would be to any other cleaner.
+first is unlinked. What remains is the time between the look at a shard and its unlink, a millisecond at most: a file
+rewritten within it is lost, as it would be to any other cleaner.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Sequence
 from stat import S_ISREG
+from time import monotonic
 from typing import NamedTuple
 
 from nixl_index.disk import Directory, disk_bytes_of, mtime_of
@@ -20,6 +21,8 @@ from nixl_index.records import Outcome
 
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BASE_FAULTS = (errno.EROFS, errno.EIO)
+STALE_SECONDS = 0.001
+"""A look at a shard that is older than that is repeated before its unlink: the unlinks before it were slow, or hung."""
 
 
 class Eviction(NamedTuple):
@@ -105,8 +108,13 @@ class Unlinker:
             return Eviction(Outcome.FAILED, errno=error.errno or 0)
         unlinked = freed = failure = 0
         links: dict[tuple[int, int], int] = {}
+        fresh_until = monotonic() + STALE_SECONDS
         for bucket, fd, name, stat in found:
             try:
+                if monotonic() > fresh_until:
+                    now = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if not S_ISREG(now.st_mode) or now.st_mtime_ns != stat.st_mtime_ns:
+                        return Eviction(Outcome.REWRITTEN, unlinked, freed)
                 os.unlink(name, dir_fd=fd)
             except FileNotFoundError:
                 continue
