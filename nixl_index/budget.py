@@ -22,8 +22,11 @@ class Budget(Protocol):
     def wants(self, popped: Popped) -> bool:
         """Should this group go?"""
 
-    def spend(self, popped: Popped, sign: int = 1) -> None:
-        """It goes; with -1: it was left alone after all."""
+    def spend(self, popped: Popped) -> None:
+        """It goes."""
+
+    def refund(self, popped: Popped, unlinked: int) -> None:
+        """It did not go as a whole: so many of its shards were unlinked before that turned out."""
 
 
 class CountBudget:
@@ -39,8 +42,11 @@ class CountBudget:
     def wants(self, popped: Popped) -> bool:
         return True
 
-    def spend(self, popped: Popped, sign: int = 1) -> None:
-        self._groups -= sign
+    def spend(self, popped: Popped) -> None:
+        self._groups -= 1
+
+    def refund(self, popped: Popped, unlinked: int) -> None:
+        self._groups += 1
 
 
 class BytesBudget:
@@ -56,12 +62,16 @@ class BytesBudget:
     def wants(self, popped: Popped) -> bool:
         return True
 
-    def spend(self, popped: Popped, sign: int = 1) -> None:
-        self._left -= sign * Packing.sum_bytes(popped.packed)
+    def spend(self, popped: Popped) -> None:
+        self._left -= Packing.sum_bytes(popped.packed)
+
+    def refund(self, popped: Popped, unlinked: int) -> None:
+        if not unlinked:  # else every group that fails half-way would have another one torn in its place
+            self._left += Packing.sum_bytes(popped.packed)
 
 
 class KeyBudget:
-    """Every group whose key is wanted; `keys` names them where they are known beforehand."""
+    """Every group whose key is wanted."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
@@ -70,7 +80,10 @@ class KeyBudget:
     def wants(self, popped: Popped) -> bool:
         return self._wants(popped.key)
 
-    def spend(self, popped: Popped, sign: int = 1) -> None:
+    def spend(self, popped: Popped) -> None:
+        return None
+
+    def refund(self, popped: Popped, unlinked: int) -> None:
         return None
 
 
@@ -90,11 +103,20 @@ class Deficit:
 
 class DeficitBudget:
     """Groups with a shard on a volume that still lacks something, until none does. `base_of` gives the number of the
-    base of each directory."""
+    base of each directory; `frozen` are the bases that can give nothing now; of a group with a shard on a base that is
+    `forbidden` nothing is taken, since it could not go whole."""
 
-    def __init__(self, deficits: list[Deficit], base_of: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        deficits: list[Deficit],
+        base_of: Callable[[int], int],
+        frozen: Collection[int] = (),
+        forbidden: Collection[int] = (),
+    ) -> None:
         self._deficits = deficits
         self._base_of = base_of
+        self._frozen = frozen
+        self._forbidden = forbidden
 
     @property
     def open(self) -> bool:
@@ -102,12 +124,41 @@ class DeficitBudget:
 
     def wants(self, popped: Popped) -> bool:
         wanted = {base for deficit in self._deficits if deficit.open for base in deficit.bases}
-        return any(self._base_of(directory) in wanted for directory, _ in Packing.weights(popped.packed))
+        bases = {self._base_of(directory) for directory, _ in Packing.weights(popped.packed)}
+        return not bases.isdisjoint(wanted.difference(self._frozen)) and bases.isdisjoint(self._forbidden)
 
-    def spend(self, popped: Popped, sign: int = 1) -> None:
+    def spend(self, popped: Popped) -> None:
+        self._change(popped, -1)
+
+    def refund(self, popped: Popped, unlinked: int) -> None:
+        if not unlinked:
+            self._change(popped, 1)
+
+    def _change(self, popped: Popped, sign: int) -> None:
         for directory, disk_bytes in Packing.weights(popped.packed):
             base = self._base_of(directory)
             for deficit in self._deficits:
                 if base in deficit.bases:
-                    deficit.disk_bytes -= sign * disk_bytes
-                    deficit.files -= sign
+                    deficit.disk_bytes += sign * disk_bytes
+                    deficit.files += sign
+
+
+class SelectingBudget:
+    """What another budget wants, of the groups that a function selects."""
+
+    def __init__(self, budget: Budget, selects: Callable[[Popped], bool]) -> None:
+        self._budget = budget
+        self._selects = selects
+
+    @property
+    def open(self) -> bool:
+        return self._budget.open
+
+    def wants(self, popped: Popped) -> bool:
+        return self._budget.wants(popped) and self._selects(popped)
+
+    def spend(self, popped: Popped) -> None:
+        self._budget.spend(popped)
+
+    def refund(self, popped: Popped, unlinked: int) -> None:
+        self._budget.refund(popped, unlinked)

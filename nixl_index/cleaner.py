@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic, time_ns
 from typing import cast
 
 from nixl_index import records
-from nixl_index.budget import DeficitBudget
-from nixl_index.errors import ClosedError, FailedError, NixlIndexError, NotReadyError
+from nixl_index.budget import Deficit, DeficitBudget, SelectingBudget
+from nixl_index.errors import ClosedError, FailedError, NotReadyError
 from nixl_index.evict import Evictor, OnEvict
 from nixl_index.index import GroupIndex, check_seconds
 from nixl_index.notifier import Notifier
 from nixl_index.results import Eviction
-from nixl_index.torn import TornBudget
+from nixl_index.torn import is_torn
 from nixl_index.watermarks import Volume, Watermarks, parse_bytes
 
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
 """How often the thread compares the index's bytes with the room that was left: two numbers of this process."""
+_REST_SECONDS = 1.0
+"""After a tick that should have evicted and could not, growth alone brings no other one for so long."""
 _ANSWER_SECONDS = 30.0
 
 
@@ -85,12 +87,14 @@ class Cleaner:
         self._stopping = threading.Event()
         self._ticking = threading.Lock()  # one tick at a time; held while the scout works, never by who only asks
         self._said: set[str] = set()
-        self._room: dict[frozenset[int], tuple[float, float]] = {}
+        self._early: list[tuple[frozenset[int], float]] = []
+        """Bases, and the index's bytes on them beyond which half of the room is gone that the last tick left."""
+        self._in_vain = False
         self._health = CleanerHealth(False, 0, 0, 0, {}, 0.0, "")
 
     def start(self) -> None:
         """Start the thread. Idempotent."""
-        if self._thread is None:
+        if not self._is_running():
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name="nixl-index-cleaner", daemon=True)
             self._thread.start()
@@ -113,7 +117,11 @@ class Cleaner:
 
     def health(self) -> CleanerHealth:
         """How the cleaner is. O(1), does not block."""
-        return self._health
+        return replace(self._health, running=self._is_running())
+
+    def _is_running(self) -> bool:
+        thread = self._thread
+        return thread is not None and thread.is_alive()
 
     # --- a tick ---
 
@@ -124,7 +132,11 @@ class Cleaner:
             begun = monotonic()
             problems: list[str] = []
             volumes = self.measure(problems)
+            full = [(volume.bases, self._bytes_on(volume.bases) + self._watermarks.room(volume)) for volume in volumes]
             eviction = self._evict(volumes, problems)
+            self._in_vain = not eviction and any(map(self._watermarks.deficit, volumes))
+            left = [(bases, self._bytes_on(bases), limit) for bases, limit in full]
+            self._early = [(bases, max(now, (now + limit) / 2)) for bases, now, limit in left]
             self._take_note(volumes, eviction, problems, monotonic() - begun)
             return eviction
 
@@ -150,61 +162,74 @@ class Cleaner:
         yield Volume(bases, self._capacity, self._capacity - self._index.nbytes)
 
     def _evict(self, volumes: list[Volume], problems: list[str]) -> Eviction:
-        deficits = [deficit for volume in volumes if (deficit := self._watermarks.deficit(volume))]
-        self._room = {volume.bases: (self._watermarks.room(volume), self._bytes_on(volume.bases)) for volume in volumes}
-        for deficit in deficits:
-            self._say_if_hopeless(deficit.bases, deficit.disk_bytes)
+        deficits = []
+        for volume in volumes:
+            deficit = self._watermarks.deficit(volume)
+            self._say_if_hopeless(volume, deficit)
+            if deficit:
+                deficits.append(deficit)
         if not deficits:
             return Eviction()
         follower = self._index._follower
-        wanted = frozenset().union(*(deficit.bases for deficit in deficits))
-        locked = self._lock(wanted, problems)
         try:
-            deficits = [deficit for deficit in deficits if deficit.bases & locked]
-            budget = DeficitBudget(deficits, lambda directory: follower.places[directory].base)
-            first = Eviction()
-            if self._torn_after is not None and budget.open:
-                before_ns = time_ns() - int(self._torn_after * 1e9)
-                torn = TornBudget(budget, follower.order.packing, before_ns, self._ranks)
-                first = self._evictor.evict(torn, None)
-            return _joined(first, self._evictor.evict(budget, None)) if budget.open else first
+            refused = self._lock(problems)
+            totals = follower.order.totals
+            budget = DeficitBudget(deficits, lambda directory: totals.bases[directory], totals.frozen, refused)
+            if self._torn_after is None:
+                return self._evictor.evict(budget, None)
+            before_ns = time_ns() - int(self._torn_after * 1e9)
+            packing = follower.order.packing
+            torn = self._evictor.evict(
+                SelectingBudget(
+                    budget,
+                    lambda popped: popped.recency_ns < before_ns and is_torn(packing, popped.packed, self._ranks),
+                ),
+                None,
+            )
+            gone = {group.key for group in torn.evicted}  # but in a dry run, where they are met once more
+            return _joined(torn, self._evictor.evict(SelectingBudget(budget, lambda one: one.key not in gone), None))
         finally:
             self._unlock()
 
-    def _lock(self, bases: frozenset[int], problems: list[str]) -> frozenset[int]:
-        """Those of these bases from which no other process evicts now. Who is refused says so once."""
-        if self._dry_run:
-            return bases
-        follower, numbers = self._index._follower, sorted(bases)
+    def _lock(self, problems: list[str]) -> frozenset[int]:
+        """Take the lock of every base; returns those from which another process evicts now, which is said once."""
+        follower = self._index._follower
+        numbers = [number for number, base in enumerate(follower.bases) if not base.frozen and not self._dry_run]
+        if not numbers:
+            return frozenset()
         answers: list[records.Locked] = []
         follower.asks.ask(
             lambda number: records.Lock(number, [[base] for base in numbers]),
             lambda told: answers.append(cast("records.Locked", told)),
         ).wait(monotonic() + _ANSWER_SECONDS, "lock")
-        refusals = {base: why for base, why in zip(numbers, answers[0].refusals, strict=True) if why}
-        for base, why in refusals.items():
-            problem = f"nothing is evicted from {follower.bases[base].path!r}: {why}"
-            problems.append(problem)
-            self._say(f"lock {base}", problem)
-        for base in bases - refusals.keys():
-            self._said.discard(f"lock {base}")
-        return bases - refusals.keys()
+        refused = set()
+        for base, why in zip(numbers, answers[0].refusals, strict=True):
+            if why:
+                refused.add(base)
+                problems.append(f"nothing is evicted from {follower.bases[base].path!r}: {why}")
+                self._say(f"lock {base}", problems[-1])
+            else:
+                self._said.discard(f"lock {base}")
+        return frozenset(refused)
 
     def _unlock(self) -> None:
         if not self._dry_run:
             self._index._follower.asks.ask(lambda number: records.Lock(number, []))
 
-    def _say_if_hopeless(self, bases: frozenset[int], needed: float) -> None:
+    def _say_if_hopeless(self, volume: Volume, deficit: Deficit | None) -> None:
         """Other people's data may fill the volume so far that an empty cache would not reach the low watermark."""
-        own, topic = self._bytes_on(bases), f"hopeless {sorted(bases)}"
-        if own >= needed:
+        topic, totals = f"hopeless {sorted(volume.bases)}", self._index._follower.order.totals
+        files = sum(totals.shards.get(base, 0) for base in volume.bases)
+        own = self._bytes_on(volume.bases)
+        if not deficit or (own >= deficit.disk_bytes and files >= deficit.files):
             self._said.discard(topic)
             return
-        paths = [self._index._follower.bases[base].path for base in sorted(bases)]
+        paths = [self._index._follower.bases[base].path for base in sorted(volume.bases)]
         self._say(
             topic,
-            f"even an empty cache in {paths} would not reach the low watermark: {needed:.0f} bytes have to go, and the "
-            f"cache has {own:.0f}; the rest is other data",
+            f"even an empty cache in {paths} would not reach the low watermark: {max(0, int(deficit.disk_bytes))} bytes"
+            f" and {max(0, int(deficit.files))} inodes have to go, and the cache has {own:.0f} and {files}; the rest is"
+            " other data",
         )
 
     def _say(self, topic: str, text: str) -> None:
@@ -222,7 +247,7 @@ class Cleaner:
         if problems and not before.last_error:
             logger.warning("nixl_index: the cleaner's tick was not whole: %s", "; ".join(problems))
         self._health = CleanerHealth(
-            running=self._thread is not None,
+            running=False,  # `health` knows
             ticks=before.ticks + 1,
             evicted_groups=before.evicted_groups + (0 if self._dry_run else len(eviction.evicted)),
             freed_bytes=before.freed_bytes + eviction.disk_bytes,
@@ -234,26 +259,31 @@ class Cleaner:
     # --- the thread ---
 
     def _run(self) -> None:
-        due = monotonic()
+        due, rested = 0.0, 0.0
         while not self._stopping.wait(_LOOK_SECONDS):
-            if monotonic() < due and not self._grown():
+            now = monotonic()
+            if now < due and not (now >= rested and self._grown()):
                 continue
-            due = monotonic() + self._interval
+            due = now + self._interval
             try:
                 self.tick()
+                rested = now + _REST_SECONDS if self._in_vain else 0.0
+                self._said.discard("tick")
             except (ClosedError, FailedError) as error:
                 logger.info("nixl_index: the cleaner ends: %s", error)
                 return
             except NotReadyError:
-                due = monotonic() + _LOOK_SECONDS
-            except (NixlIndexError, TimeoutError) as error:
-                self._say("tick", f"a tick failed: {error}")
-            except Exception:
-                logger.exception("nixl_index: a tick failed")
+                due = 0.0
+            except Exception as error:
+                rested = now + _REST_SECONDS
+                self._health = replace(self._health, last_error=f"a tick failed: {error!r}")
+                if "tick" not in self._said:
+                    self._said.add("tick")
+                    logger.exception("nixl_index: a tick of the cleaner failed")
 
     def _grown(self) -> bool:
         """Did the index grow by half of the room that a volume had left?"""
-        return any(self._bytes_on(bases) - then > room / 2 for bases, (room, then) in self._room.items())
+        return any(self._bytes_on(bases) > half for bases, half in self._early)
 
 
 def _without_usage(volume: Volume) -> Volume:

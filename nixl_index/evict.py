@@ -35,6 +35,7 @@ class _Call:
         self.tally = Tally()
         self.held: list[str] = []
         self.over = False
+        self.warned = False
         self.exhausted = False
         """The scout lacks descriptors or memory: there is no use in going on, and no group is to blame."""
 
@@ -135,13 +136,13 @@ class Evictor:
                 directories.append(directory)
                 mtimes.append(mtime)
                 names.append(os.fsencode(name))
-        evicted, left = len(call.tally.evicted), list[Popped]()
+        evicted, left = len(call.tally.evicted), list[tuple[Popped, int]]()
         follower.asks.ask(
             lambda number: records.Evict(number, lengths, directories, mtimes, names),
             lambda answer: left.extend(_settle(follower, batch, cast("records.Evicted", answer), call)),
         ).wait(until, "evict")
-        for popped in left:
-            budget.spend(popped, -1)
+        for popped, unlinked in left:
+            budget.refund(popped, unlinked)
         self._call_back(call.tally.evicted[evicted:])
 
     def _call_back(self, evicted: list[EvictedGroup]) -> None:
@@ -153,13 +154,13 @@ class Evictor:
                     logger.exception("nixl_index: on_evict failed for group %r", group.key)
 
 
-def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, call: _Call) -> list[Popped]:
+def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, call: _Call) -> list[tuple[Popped, int]]:
     """Take the scout's answer over, on the observer's thread: the groups are no longer in flight.
 
     What was not evicted goes back as it was known, with its recency, and the scout looks at each of its shards again.
-    It stays held, by the quarantine or until the call is over. Returns it.
+    It stays held, by the quarantine or until the call is over. Returns it, with how many shards were unlinked of it.
     """
-    tally, left = call.tally, list[Popped]()
+    tally, left = call.tally, list[tuple[Popped, int]]()
     rows = zip(batch, answer.outcomes, answer.unlinked, answer.freed, answer.errnos, strict=True)
     with follower.lock:
         for popped, outcome, unlinked, freed, errno in rows:
@@ -170,7 +171,7 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
                 tally.evicted.append(EvictedGroup(key, unlinked, freed))
                 follower.quarantine.forget(key)
             else:
-                left.append(popped)
+                left.append((popped, unlinked))
                 follower.order.restore(popped)
             if errno in _LACKING:
                 call.exhausted = True
@@ -184,8 +185,12 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
                     call.held.append(key)
                     continue
             follower.order.release(key)
-    for popped in left:
+    for popped, _ in left:
         follower.look_at(popped)
+    if tally.failed and not call.warned:
+        call.warned = True
+        first = tally.failed[0]
+        logger.warning("nixl_index: groups that cannot be unlinked go into quarantine: %r, %s", first.key, first.reason)
     return left
 
 

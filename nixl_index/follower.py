@@ -263,13 +263,16 @@ class Follower(FileSystemEventHandler):
             keys_of = [self._split(row[1]) for row in chunk]
             with self.lock, self.order.batch():
                 for (directory, name), parsed in zip(chunk, keys_of, strict=True):
-                    if parsed is not None:
-                        key, tail = parsed
-                        known = self.order.discard(self.places[directory].prefix + key, tail, directory)
-                        if gone.origin == Origin.EVENT:
-                            self.missed.told((directory, name))
-                        elif known and directory in self.sweeper.mending:
-                            self.missed.found((directory, name), "extra")
+                    if parsed is None:
+                        continue
+                    key = self.places[directory].prefix + parsed[0]
+                    known = self.order.discard(key, parsed[1], directory)
+                    if self.quarantine and key not in self.order and key not in self.in_flight:
+                        self.quarantine.forget(key)
+                    if gone.origin == Origin.EVENT:
+                        self.missed.told((directory, name))
+                    elif known and directory in self.sweeper.mending:
+                        self.missed.found((directory, name), "extra")
 
     def _on_ignored(self, name: str) -> None:
         if isinstance(self._scheme, KeyScheme) and self._scheme.foreign(name):

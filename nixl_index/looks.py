@@ -93,12 +93,28 @@ class Dirty:
 
 
 class Reads:
-    """Names that were read, each to be told at most once a second."""
+    """Names that were read, each to be told at most once a second: those that were opened for reading alone, and those
+    that were opened for writing too (as SGLang reads), where nothing was written."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, bytes]] = []
         self._told: set[tuple[int, bytes]] = set()
+        self._looked_at: dict[tuple[int, bytes], tuple[int, int]] = {}
         self._until = 0.0
+
+    def repeats(self, bucket: Directory, name: bytes, stat: os.stat_result) -> bool:
+        """Was this very thing told of the name within this second?"""
+        is_now = (mtime_of(stat), disk_bytes_of(stat))
+        key = (bucket.number, name)
+        if self._looked_at.get(key) == is_now:
+            return True
+        self._looked_at[key] = is_now
+        return False
+
+    def forget(self, bucket: Directory, names: list[bytes]) -> None:
+        """These names are gone: whatever comes in their place is to be told."""
+        for name in names:
+            self._looked_at.pop((bucket.number, name), None)
 
     def add(self, bucket: Directory, name: bytes) -> None:
         """This name was read."""
@@ -111,6 +127,7 @@ class Reads:
         """Tell those that wait."""
         if monotonic() > self._until:
             self._told.clear()
+            self._looked_at.clear()
             self._until = monotonic() + 1.0
         if self._waiting:
             directories, names = zip(*self._waiting, strict=True)
@@ -119,16 +136,24 @@ class Reads:
 
 
 def look(
-    names: Mapping[Directory, set[bytes]], origin: Origin, tell: Tell, touching: Callable[[Base], None], errors: Errors
+    names: Mapping[Directory, set[bytes]],
+    origin: Origin,
+    tell: Tell,
+    touching: Callable[[Base], None],
+    errors: Errors,
+    reads: Reads | None,
 ) -> list[Directory]:
     """`lstat` these names and tell what they are. Returns the directories that are not the ones that were indexed: of
-    the names that are missing there nothing was told. An error tells nothing either: `errors` takes note of it."""
+    the names that are missing there nothing was told. An error tells nothing either: `errors` takes note of it. With
+    `reads`, what an event repeats within a second is told once."""
     table, changed = Table(origin), []
     for bucket in sorted(names, key=lambda bucket: bucket.base.number):
         if bucket.base.frozen:
             continue
         touching(bucket.base)
-        missing = _look_into(bucket, names[bucket], table, errors)
+        missing = _look_into(bucket, names[bucket], table, errors, reads if origin == Origin.EVENT else None)
+        if reads:
+            reads.forget(bucket, missing)
         if missing:
             try:
                 wrong = first_changed(bucket)
@@ -143,7 +168,7 @@ def look(
     return changed
 
 
-def _look_into(bucket: Directory, names: set[bytes], table: Table, errors: Errors) -> list[bytes]:
+def _look_into(bucket: Directory, names: set[bytes], table: Table, errors: Errors, reads: Reads | None) -> list[bytes]:
     """Look at names of one bucket: those that seem to be no shards."""
     if bucket.identity is None:
         return list(names)  # not by path: what stands there may be a symlink to somewhere else
@@ -156,8 +181,8 @@ def _look_into(bucket: Directory, names: set[bytes], table: Table, errors: Error
         except OSError as error:
             errors.add(error, bucket)
         else:
-            if S_ISREG(stat.st_mode):
-                table.add(bucket, name, stat)
-            else:
+            if not S_ISREG(stat.st_mode):
                 missing.append(name)
+            elif not (reads and reads.repeats(bucket, name, stat)):
+                table.add(bucket, name, stat)
     return missing

@@ -14,10 +14,11 @@ class Pin:
     def __init__(
         self, keys: Iterable[str], lock: threading.Lock, order: GroupOrder, in_flight: Collection[str]
     ) -> None:
+        wanted = frozenset(keys)  # not under the lock: it may be a generator that asks the index
         self._lock = lock
         self._order = order
         with lock:
-            self.keys = frozenset(keys) - frozenset(in_flight)
+            self.keys = wanted.difference(in_flight)
             """The keys that it holds: without those of groups whose eviction was under way already."""
             self._held = self.keys
             for key in self._held:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 _SCHEME = KeyScheme()
 _STATVFS = os.statvfs
 _READY_SECONDS = 0.2
+_STOP_SECONDS = 5.0
 
 
 def _parse_group_key(name: str) -> str:
@@ -81,7 +82,7 @@ class HiCacheL3Cleaner:
                 f"low_watermark is {low_watermark!r} and high_watermark {high_watermark!r}: low has to be the lower one"
             )
         given = [storage_dirs] if isinstance(storage_dirs, str) else storage_dirs
-        self.storage_dirs = [path for path in given if path]
+        self.storage_dirs = list({os.path.realpath(path): path for path in reversed(given) if path}.values())[::-1]
         self.tp_rank = tp_rank
         self.high_watermark = high_watermark
         self.low_watermark = low_watermark
@@ -103,11 +104,12 @@ class HiCacheL3Cleaner:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and the index with it. Blocks until the tick that is under way is over. Idempotent."""
+        """End the thread, and the index with it. Blocks for a tick that is under way, at most 5 s: it ends by itself
+        then. Idempotent."""
         self._stop.set()
         thread, self._thread = self._thread, None
         if thread:
-            thread.join()
+            thread.join(_STOP_SECONDS)
 
     def _disk_usage_pct(self, path: str) -> float:
         """How full the file system of `path` is, in percent; 0 where that is unknown."""
@@ -119,7 +121,7 @@ class HiCacheL3Cleaner:
 
     def _tick(self) -> bool:
         """One round now: was anything evicted? Without `start`, on an index of the disk as it is, closed again."""
-        if self._index and self._cleaner:
+        if self._index is not None and self._cleaner is not None:
             return self._clean(self._index, self._cleaner)
         directories = [path for path in self.storage_dirs if os.path.isdir(path)]
         if not directories:
@@ -130,7 +132,7 @@ class HiCacheL3Cleaner:
     def _clean(self, index: GroupIndex, cleaner: Cleaner) -> bool:
         if self._usage_is_replaced():
             return self._clean_by_percent(index)
-        return bool(cleaner.tick())
+        return self.high_watermark <= 100 and bool(cleaner.tick())
 
     def _clean_by_percent(self, index: GroupIndex) -> bool:
         """Believe nobody but `_disk_usage_pct`, and ask it again after every so many groups."""
@@ -148,12 +150,13 @@ class HiCacheL3Cleaner:
         return evicted
 
     def _usage_is_replaced(self) -> bool:
-        own = getattr(self._disk_usage_pct, "__func__", None) is HiCacheL3Cleaner._disk_usage_pct
-        return not own or os.statvfs is not _STATVFS
+        return getattr(self._disk_usage_pct, "__func__", None) is not _DISK_USAGE_PCT or os.statvfs is not _STATVFS
 
     def _make_cleaner(self, index: GroupIndex) -> Cleaner:
         capacity = None if self.capacity_gb is None else int(self.capacity_gb * 10**9)
-        return Cleaner(index, self.high_watermark, self.low_watermark, interval=self.interval_sec, capacity=capacity)
+        high = min(100.0, self.high_watermark)  # beyond that the watermark is never reached: `_clean` knows
+        low = max(0.0, min(self.low_watermark, high - 1.0))
+        return Cleaner(index, high, low, interval=self.interval_sec, capacity=capacity)
 
     # --- the thread ---
 
@@ -177,14 +180,22 @@ class HiCacheL3Cleaner:
                     break
             self._index, self._cleaner = index, self._make_cleaner(index)
             try:
-                self._keep_clean(self._cleaner, directories)
+                self._keep_clean(index, self._cleaner, directories)
             finally:
+                self._cleaner.stop()
                 self._index = self._cleaner = None
 
-    def _keep_clean(self, cleaner: Cleaner, directories: list[str]) -> None:
-        with cleaner:
-            while not self._stop.wait(self.interval_sec):
-                if self._usage_is_replaced():
-                    self._tick()
-                if any(path not in directories and os.path.isdir(path) for path in self.storage_dirs):
-                    return
+    def _keep_clean(self, index: GroupIndex, cleaner: Cleaner, directories: list[str]) -> None:
+        """The cleaner has a thread of its own, but where the usage is replaced: then nobody else decides."""
+        while not self._stop.is_set():
+            if self._usage_is_replaced():
+                cleaner.stop()
+                self._clean_by_percent(index)
+            elif self.high_watermark <= 100:
+                cleaner.start()
+            self._stop.wait(self.interval_sec)
+            if any(path not in directories and os.path.isdir(path) for path in self.storage_dirs):
+                return
+
+
+_DISK_USAGE_PCT = HiCacheL3Cleaner._disk_usage_pct

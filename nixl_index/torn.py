@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from nixl_index.budget import Budget
-from nixl_index.packed import Packing, Popped
+from nixl_index.packed import Packing
 
 _RANK = re.compile(r"_([0-9]{1,9})_([0-9]{1,9})(.*)", re.DOTALL)
 
@@ -35,24 +34,3 @@ def missing_ranks(tails: Iterable[str], ranks: Collection[int] | None = None) ->
 def is_torn(packing: Packing, packed: bytes, ranks: Collection[int] | None) -> bool:
     """Does a packed group lack ranks?"""
     return bool(missing_ranks((row[1] for row in packing.rows(packed)), ranks))
-
-
-class TornBudget:
-    """What another budget wants, of torn groups alone, and of those last changed before `before_ns`."""
-
-    def __init__(self, budget: Budget, packing: Packing, before_ns: int, ranks: Collection[int] | None) -> None:
-        self._budget = budget
-        self._packing = packing
-        self._before_ns = before_ns
-        self._ranks = ranks
-
-    @property
-    def open(self) -> bool:
-        return self._budget.open
-
-    def wants(self, popped: Popped) -> bool:
-        old = popped.recency_ns < self._before_ns
-        return old and self._budget.wants(popped) and is_torn(self._packing, popped.packed, self._ranks)
-
-    def spend(self, popped: Popped, sign: int = 1) -> None:
-        self._budget.spend(popped, sign)

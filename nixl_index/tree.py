@@ -39,6 +39,7 @@ class Tree:
         self._status: Message | None = None
         self._dirty = Dirty()
         self._reads = Reads()
+        self._counts_reads = reads
         self._sweep_due = False
         self._losses = self._crawls = 0
 
@@ -169,7 +170,8 @@ class Tree:
     def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> bool:
         """Look at these names now, and tell what they are. False where a directory turned out to be another one: it
         was asked to be listed, and that tells the rest."""
-        changed = look(names, origin, self._tell, self._touching, self.errors)
+        reads = self._reads if self._counts_reads else None
+        changed = look(names, origin, self._tell, self._touching, self.errors, reads)
         for directory in changed:
             self._on_changed(directory)
         return not changed

@@ -105,7 +105,9 @@ class Unlinker:
         except _ChangedError as error:
             return Eviction(Outcome.FROZEN, culprit=error.directory)
         except OSError as error:
-            return Eviction(Outcome.FAILED, errno=error.errno or 0)
+            if error.errno in _BASE_FAULTS:
+                return Eviction(Outcome.FROZEN, errno=error.errno, culprit=bucket.base.root)
+            return Eviction(Outcome.FAILED, errno=error.errno or errno.EIO)
         unlinked = freed = failure = 0
         links: dict[tuple[int, int], int] = {}
         fresh_until = monotonic() + STALE_SECONDS

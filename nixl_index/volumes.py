@@ -8,9 +8,11 @@ waits for the lock of a file that is unlinked would hold a lock that nobody else
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from typing import Any
 
 from nixl_index.disk import Base
@@ -47,19 +49,25 @@ class Locks:
         try:
             fd = os.open(base.path + b"/" + LOCK_NAME, flags, 0o666)
         except OSError as error:
-            return f"its lock file cannot be opened: {error}"
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                return f"its lock file cannot be opened: {error}"
+            # Not an inode is left for the file, which is when eviction matters most: the directory has to do.
+            fd = os.open(base.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         except BlockingIOError:
-            holder = os.pread(fd, 200, 0).decode(errors="replace")
+            holder = b""
+            with suppress(OSError):
+                holder = os.pread(fd, 200, 0)
             os.close(fd)
-            return f"{holder or 'another process'} holds its lock"
+            return f"{holder.decode(errors='replace') or 'another process'} holds its lock"
         except OSError as error:
             os.close(fd)
             return f"its lock cannot be had: {error}"
         self._held[base.number] = fd
+        with suppress(OSError):  # nor a byte may be left: then the next one does not learn who holds it
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         return ""
 
     def release(self) -> None:

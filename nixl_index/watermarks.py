@@ -31,8 +31,8 @@ def parse_bytes(name: str, value: int | float | str) -> int:
         number = float(match[1]) * _UNITS[match[2].upper()]
     else:
         number = value
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} is {value!r}: give more than 0 bytes")
+    if not 1 <= number < math.inf:
+        raise ValueError(f"{name} is {value!r}: give at least 1 byte")
     return int(number)
 
 
@@ -83,6 +83,6 @@ class Watermarks:
         return Deficit(volume.bases, disk_bytes, files)
 
     def room(self, volume: Volume) -> float:
-        """How many bytes may still come before the volume is hot; never negative."""
+        """How many bytes may still come before the volume is hot; negative where it is."""
         until_high = volume.available - (100 - self.high) * volume.size / 100
-        return max(0.0, min(until_high, volume.available - self.min_free))
+        return min(until_high, volume.available - self.min_free)
