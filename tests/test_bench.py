@@ -12,6 +12,8 @@ import pytest
 from tests.bench.__main__ import SUBJECTS
 from tests.bench.harness import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(240)  # each figure takes a process or two to start, and a busy machine takes its time
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -14,6 +14,8 @@ from nixl_index import ClosedError, Eviction, Evictor, GroupIndex
 from nixl_index.link import Isolation
 from tests.support import DEADLINE, audit, eventually, write_page
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

@@ -18,6 +18,8 @@ import pytest
 from nixl_index import Evictor, GroupIndex, Layout
 from tests.support import DEADLINE, audit, eventually, in_index, write
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 TWO_LEVELS = "[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]"

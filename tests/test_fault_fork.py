@@ -14,6 +14,8 @@ import pytest
 from nixl_index.link import Isolation
 from tests.support import DEADLINE, eventually, write_page
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 OPEN = """if True:
     import os, signal, sys, threading, time, warnings

@@ -17,6 +17,8 @@ from nixl_index.link import Isolation
 from tests.mounts import Mounts
 from tests.support import DEADLINE, audit, eventually, on_disk, write
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

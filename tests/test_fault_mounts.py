@@ -15,6 +15,8 @@ from nixl_index.link import Isolation
 from tests.mounts import Mounts
 from tests.support import DEADLINE, audit, eventually, in_index, on_disk, write
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

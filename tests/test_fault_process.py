@@ -16,6 +16,8 @@ from nixl_index import Evictor, FailedError, GroupIndex, KeyScheme, records
 from tests.support import DEADLINE, audit, eventually, page_key, write, write_page
 from tests.turmoil import SPARE, overflowing, writers
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

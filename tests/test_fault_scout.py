@@ -15,6 +15,8 @@ from nixl_index.link import Link
 from tests.support import DEADLINE, audit, eventually, page_key, write, write_page
 from tests.turmoil import held
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

@@ -17,6 +17,8 @@ from tests.mounts import Mounts
 from tests.provoke import ROOT, settle_at_once
 from tests.support import DEADLINE, audit, eventually, write, write_page
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

@@ -15,6 +15,8 @@ from nixl_index import Evictor, GroupIndex, emitter, records, wire
 from tests.support import DEADLINE, audit, eventually, page_key, write_page
 from tests.test_fault_scout import change, link_of, replaced
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

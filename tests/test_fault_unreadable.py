@@ -19,6 +19,8 @@ from nixl_index.tree import Tree
 from tests.provoke import NO_OVERRIDE, Log, Nothing, assert_follows, keys, no_descriptors, opened, run_scene
 from tests.support import DEADLINE, audit, eventually, page_key, write, write_page
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 

@@ -12,6 +12,8 @@ from nixl_index import GroupIndex
 from tests.support import DEADLINE, audit, write
 from tests.turmoil import SPARE, overflowing, writers
 
+pytestmark = pytest.mark.slow
+
 Watch = Callable[..., GroupIndex]
 
 
