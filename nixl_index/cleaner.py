@@ -10,10 +10,11 @@ from time import monotonic, time_ns
 from typing import cast
 
 from nixl_index import records
+from nixl_index.arguments import check_seconds
 from nixl_index.budget import Deficit, DeficitBudget, SelectingBudget
 from nixl_index.errors import ClosedError, FailedError, NotReadyError
 from nixl_index.evict import Evictor, OnEvict
-from nixl_index.index import GroupIndex, check_seconds
+from nixl_index.index import GroupIndex
 from nixl_index.notifier import Notifier
 from nixl_index.results import Eviction
 from nixl_index.torn import is_torn

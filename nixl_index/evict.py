@@ -106,7 +106,7 @@ class Evictor:
         batch: list[Popped] = []
         shards = 0
         with follower.lock:
-            follower.quarantine.release_due()
+            follower.writer.quarantine.release_due()
             looked_at = follower.order.after(cursor, BATCH_GROUPS)
             for seen in looked_at:
                 if not budget.open or shards >= _BATCH_SHARDS:
@@ -119,7 +119,7 @@ class Evictor:
                     continue
                 if not self._dry_run:
                     follower.order.hold(popped.key)
-                    follower.in_flight.add(popped.key)
+                    follower.writer.in_flight.add(popped.key)
                 budget.spend(popped)
                 batch.append(popped)
                 shards += Packing.count(popped.packed)
@@ -166,10 +166,10 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
         for popped, outcome, unlinked, freed, errno in rows:
             key = popped.key
             tally.disk_bytes += freed
-            follower.in_flight.discard(key)
+            follower.writer.in_flight.discard(key)
             if outcome == Outcome.EVICTED:
                 tally.evicted.append(EvictedGroup(key, unlinked, freed))
-                follower.quarantine.forget(key)
+                follower.writer.quarantine.forget(key)
             else:
                 left.append((popped, unlinked))
                 follower.order.restore(popped)
@@ -178,7 +178,7 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
                 tally.skipped.append(SkippedGroup(key, os.strerror(errno)))
             elif outcome == Outcome.FAILED:
                 tally.failed.append(SkippedGroup(key, os.strerror(errno)))
-                follower.quarantine.add(key)
+                follower.writer.quarantine.add(key)
             if outcome in _REASONS:
                 tally.skipped.append(SkippedGroup(key, _REASONS[Outcome(outcome)]))
                 if not call.over:

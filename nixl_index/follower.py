@@ -1,4 +1,4 @@
-"""The one writer of the index: takes the stream, in order, on the observer's thread, and keeps the order true."""
+"""Follows the stream, in order, on the observer's thread: what the scout tells of the world, but for the shards."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
@@ -18,26 +16,21 @@ from nixl_index.bases import BaseView
 from nixl_index.errors import FailedError, WireError
 from nixl_index.events import Fault, Frames, ScoutEnded, ScoutStarted, Turn
 from nixl_index.group import Group, Place
-from nixl_index.keys import KeyScheme, split_by
 from nixl_index.layout import Layout
-from nixl_index.missed import Missed
-from nixl_index.order import Change, GroupOrder
+from nixl_index.order import GroupOrder
 from nixl_index.packed import Popped
-from nixl_index.quarantine import Quarantine
 from nixl_index.records import Message, Origin, Phase
-from nixl_index.sweep import MENDING, Sweeper
+from nixl_index.sweep import Sweeper
+from nixl_index.writer import ShardWriter
 
 logger = logging.getLogger(__name__)
 
-CHUNK_SECONDS = 0.001
-"""After so long the writer lets the lock and the GIL go, so that no thread of the host waits long for either."""
-_CHUNK_RECORDS = 128
 _MAX_FAULTS = 3
 
 
 class Follower(FileSystemEventHandler):
-    """Applies the stream to a `GroupOrder`. `lock` guards the order: hold it for O(log n) work, never for I/O, logging
-    or a callback. There is no other lock that is held while this one is taken."""
+    """Takes the stream, and keeps a `GroupOrder` true by it. `lock` guards the order: hold it for O(log n) work, never
+    for I/O, logging or a callback. There is no other lock that is held while this one is taken."""
 
     def __init__(
         self,
@@ -57,33 +50,24 @@ class Follower(FileSystemEventHandler):
         self.ready = threading.Event()
         self.failure: Exception | None = None
         self.losses = self.overflows = self.reconciles = 0
-        self.missed = Missed()
-        self.ignored = self.foreign = 0
-        self.quarantine = Quarantine(self.order)
-        self.in_flight: set[str] = set()
-        """Keys of groups whose eviction was asked for and is not answered."""
+        self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock)
         self.listed: set[int] = set()
         self.status = records.Status(0, 0, [], 0, 0, "")
-        self.last_error = ""
+        self._last_error = ""
         self._parts: list[list[str]] = []
-        self._scheme = scheme
-        self._split = split_by(scheme, self._on_scheme_error)
         self._layout = layout
         self._intervals = intervals
         self._reads = reads
-        self._read: set[str] = set()
         self._warned: set[str] = set()
-        self._clock = clock
         self._source = source
         self._dirty = True
         self._deaf = False
-        self._scheme_failed = False
         self._faults = 0
-        self.sweeper = Sweeper(self.lock, self.order, self.places, self._look, source.post)
+        self.sweeper = Sweeper(self.lock, self.order, self.places, self.writer.mending, self._look, source.post)
         self._handlers: dict[type[Message], Callable[..., None]] = {
-            records.Shards: self._on_shards,
-            records.Gone: self._on_gone,
-            records.Reads: self._on_reads,
+            records.Shards: self.writer.on_shards,
+            records.Gone: self.writer.on_gone,
+            records.Reads: self.writer.on_reads,
             records.Directory: self._on_directory,
             records.Listing: self._on_listing,
             records.BaseState: self._on_base,
@@ -123,7 +107,7 @@ class Follower(FileSystemEventHandler):
             return
         try:
             if isinstance(event, Frames):
-                self.missed.settle()
+                self.writer.missed.settle()
                 for kind, payload in event.frames:
                     message = wire.decode(kind, payload)
                     self._handlers[type(message)](message)
@@ -166,8 +150,13 @@ class Follower(FileSystemEventHandler):
         self.ready.set()
         self.sweeper.end()
 
+    @property
+    def last_error(self) -> str:
+        """What went wrong last, of all that is known here."""
+        return self._last_error or self.writer.scheme_error
+
     def _note(self, error: str) -> None:
-        self.last_error = error
+        self._last_error = error
 
     def _on_ended(self, reason: str) -> None:
         logger.warning("nixl_index: the scout is replaced, and everything listed again: %s", reason)
@@ -201,90 +190,6 @@ class Follower(FileSystemEventHandler):
         base.update(told)
         if told.frozen:
             self._note(f"{base.path}: {told.frozen}")
-
-    def _on_shards(self, found: records.Shards) -> None:
-        upsert, split, places = self.order.upsert, self._split, self.places
-        rows = zip(_text(found.names), found.directories, found.mtimes, found.sizes, strict=True)
-        # The shards of a group side by side, so that they share one move.
-        ordered = iter(sorted(rows)) if found.origin == Origin.EVENT else rows
-        for chunk in _chunks(ordered):
-            watchful = self._is_watchful(found.origin)
-            keys_of = [split(row[0]) for row in chunk]  # the caller's code: not under the lock
-            with self.lock, self.order.batch():
-                for (name, directory, mtime, size), parsed in zip(chunk, keys_of, strict=True):
-                    if parsed is None:
-                        self._on_ignored(name)
-                        continue
-                    key = places[directory].prefix + parsed[0]
-                    change = upsert(key, parsed[1], directory, mtime, size)
-                    if watchful:
-                        self._on_change(found.origin, key, directory, name, change)
-        keys, self._read = self._read, set()
-        self._touch(keys)
-
-    def _is_watchful(self, origin: int) -> bool:
-        """Does anything but the order have to know of a change that comes for this reason?"""
-        if origin == Origin.EVENT:
-            return bool(self._reads or self.quarantine or self.missed.waiting)
-        return bool(origin in MENDING or self.quarantine)
-
-    def _on_change(self, origin: int, key: str, directory: int, name: str, change: Change) -> None:
-        if change in (Change.NEW, Change.REWRITTEN) and key not in self.in_flight:
-            self.quarantine.forget(key)  # that it is told anew after a failed unlink is no change
-        if origin in MENDING:
-            if change == Change.SETTLED:
-                self.missed.settled((directory, name))
-            elif change:
-                self.missed.found((directory, name), "missing" if change == Change.NEW else "rewritten")
-        elif origin == Origin.EVENT:
-            self.missed.told((directory, name))
-            if self._reads and not change:
-                self._read.add(key)  # opened for writing, and nothing was written
-
-    def _on_reads(self, read: records.Reads) -> None:
-        keys = set()
-        for directory, name in zip(read.directories, _text(read.names), strict=True):
-            parsed = self._split(name)
-            if parsed is not None:
-                keys.add(self.places[directory].prefix + parsed[0])
-        self._touch(keys)
-
-    def _touch(self, keys: set[str]) -> None:
-        """These groups were read just now: one move each, however many of their shards were."""
-        now = self._clock()
-        for some in _chunks(iter(keys)):
-            with self.lock:
-                for key in some:
-                    self.order.touch(key, now)
-
-    def _on_gone(self, gone: records.Gone) -> None:
-        rows = zip(gone.directories, _text(gone.names), strict=True)
-        for chunk in _chunks(rows):
-            keys_of = [self._split(row[1]) for row in chunk]
-            with self.lock, self.order.batch():
-                for (directory, name), parsed in zip(chunk, keys_of, strict=True):
-                    if parsed is None:
-                        continue
-                    key = self.places[directory].prefix + parsed[0]
-                    known = self.order.discard(key, parsed[1], directory)
-                    if self.quarantine and key not in self.order and key not in self.in_flight:
-                        self.quarantine.forget(key)
-                    if gone.origin == Origin.EVENT:
-                        self.missed.told((directory, name))
-                    elif known and directory in self.sweeper.mending:
-                        self.missed.found((directory, name), "extra")
-
-    def _on_ignored(self, name: str) -> None:
-        if isinstance(self._scheme, KeyScheme) and self._scheme.foreign(name):
-            self.foreign += 1
-        else:
-            self.ignored += 1
-
-    def _on_scheme_error(self, error: Exception) -> None:
-        if not self._scheme_failed:
-            self._scheme_failed = True
-            logger.error("nixl_index: the key scheme failed, such names are ignored: %r", error)
-        self._note(f"the key scheme: {error!r}")
 
     # --- losses and listings ---
 
@@ -330,8 +235,8 @@ class Follower(FileSystemEventHandler):
         if listing.phase == Phase.DONE:
             self.listed.add(listing.directory)
             if listing.origin == Origin.EVENT:
-                self.missed.told_all(listing.directory)
-                self.sweeper.mending.discard(listing.directory)
+                self.writer.missed.told_all(listing.directory)
+                self.writer.mending.discard(listing.directory)
         self.sweeper.on_listing(listing)
 
     def group(self, popped: Popped) -> Group:
@@ -345,21 +250,3 @@ class Follower(FileSystemEventHandler):
 
     def _look(self, directories: list[int], names: list[bytes], done: Callable[[], None]) -> None:
         self.asks.ask(lambda number: records.Look(number, directories, names), lambda _done: done())
-
-
-def _text(names: Sequence[bytes]) -> list[str]:
-    """File names as strings; three C calls for a whole batch."""
-    return os.fsdecode(b"\0".join(names)).split("\0")
-
-
-Row = TypeVar("Row")
-
-
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """The rows in short runs. Every millisecond or so the GIL is let go between two."""
-    until = time.perf_counter() + CHUNK_SECONDS
-    while chunk := list(islice(rows, _CHUNK_RECORDS)):
-        yield chunk
-        if time.perf_counter() > until:
-            time.sleep(0)
-            until = time.perf_counter() + CHUNK_SECONDS

@@ -62,7 +62,7 @@ class Health:
     @classmethod
     def of(cls, follower: Follower, observer: ShardObserver, closed: bool) -> Health:
         """The present health of these parts of an index."""
-        emitter, status, order = observer.emitter, follower.status, follower.order
+        emitter, status, order, writer = observer.emitter, follower.status, follower.order, follower.writer
         frozen = {base.path: base.frozen for base in follower.bases if base.frozen}
         return cls(
             state=_state(follower, bool(frozen), closed),
@@ -78,15 +78,15 @@ class Health:
             losses=follower.losses,
             overflows=follower.overflows,
             reconciles=follower.reconciles,
-            mended=follower.missed.count,
+            mended=writer.missed.count,
             isolation=observer.isolation,
             scout_pid=emitter.pid if emitter else 0,
             scout_restarts=emitter.restarts if emitter else 0,
             queued_bytes=emitter.queued if emitter else 0,
             oldest_unhandled=emitter.oldest_unhandled if emitter else 0.0,
-            ignored=follower.ignored,
-            foreign=follower.foreign,
-            quarantined=len(follower.quarantine),
+            ignored=writer.ignored,
+            foreign=writer.foreign,
+            quarantined=len(writer.quarantine),
             errors=status.errors,
             last_error=follower.last_error,
         )

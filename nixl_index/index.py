@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import TypeVar
 
 from nixl_index import records
+from nixl_index.arguments import absolute, check_seconds, left
 from nixl_index.audit import Audit
 from nixl_index.errors import ClosedError, ForkedError, FrozenError, NixlIndexError, NotReadyError
 from nixl_index.follower import Follower
@@ -76,7 +77,7 @@ class GroupIndex:
         """
         if not paths:
             raise ValueError("watch() needs a base dir")
-        bases = [_absolute(path) for path in paths]
+        bases = [absolute(path) for path in paths]
         scheme = KeyScheme() if scheme is None else scheme
         if not callable(scheme):
             raise TypeError(f"scheme is {scheme!r}: give a KeyScheme, or a function from a file name to a key or None")
@@ -148,7 +149,7 @@ class GroupIndex:
         after `timeout` seconds."""
         number = -1
         if path is not None:
-            wanted = (_absolute(path), os.path.realpath(path))
+            wanted = (absolute(path), os.path.realpath(path))
             number = next((n for n, base in enumerate(self._follower.bases) if base.path in wanted), -1)
             if number < 0:
                 raise ValueError(f"{os.fspath(path)!r} is none of the base dirs of this index")
@@ -162,12 +163,12 @@ class GroupIndex:
         follower = self._follower
         self.sync(timeout)
         with self._auditing:
-            follower.missed.audit()
+            follower.writer.missed.audit()
             try:
                 self.rescan(timeout=left(until))
                 self.sync(left(until))
             finally:
-                found = follower.missed.end_audit()
+                found = follower.writer.missed.end_audit()
         paths: dict[str, list[str]] = {"missing": [], "extra": [], "rewritten": [], "settled": []}
         for (directory, name), kind in found:
             paths[kind].append(f"{follower.places[directory].path}/{name}")
@@ -251,7 +252,7 @@ class GroupIndex:
         self._check()
         if isinstance(keys, str):
             raise TypeError(f"keys is {keys!r}: give a collection of group keys")
-        return Pin(keys, self._follower.lock, self._follower.order, self._follower.in_flight)
+        return Pin(keys, self._follower.lock, self._follower.order, self._follower.writer.in_flight)
 
     def torn(self, ranks: Collection[int] | None = None) -> Iterator[Group]:
         """The groups that lack a rank that they should have: a file name's `_{rank}_{size}` says that `size` ranks
@@ -306,26 +307,3 @@ class GroupIndex:
             raise ClosedError("the index is closed")
         if not self._observer.is_alive():
             raise NixlIndexError("the observer's thread has ended")
-
-
-def left(until: float | None) -> float | None:
-    """The seconds that are left until then, in seconds of `time.monotonic`."""
-    return None if until is None else max(0.0, until - monotonic())
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise TypeError(f"base dir {path!r} is bytes: give a str or a Path")
-    if not text or "\0" in text:
-        raise ValueError(f"base dir {text!r} is no path")
-    return os.path.abspath(text)
-
-
-def check_seconds(name: str, value: float) -> float:
-    """The seconds of an argument. Raises TypeError or ValueError, which name it and show its value."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is {value!r}: give seconds")
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} is {value!r}: give seconds above 0")
-    return float(value)

@@ -44,8 +44,8 @@ class Rounds:
         """Do what is due."""
         if now >= self._next_check:
             self._last_check, self._next_check = now, now + CHECK_SECONDS
-            for base in self._tree.bases:
-                self._tree.check(base)
+            for base in self._tree.guard.bases:
+                self._tree.guard.check(base)
             if self._mounted:
                 self._mounted = False
                 self._tree.check_directories()
@@ -61,7 +61,7 @@ class Rounds:
     def _poll(self) -> None:
         """Directories without a watch, and all of a base on a remote file system."""
         tree = self._tree
-        remote = [directory for base in tree.bases if base.remote for directory in base.root.tree()]
+        remote = [directory for base in tree.guard.bases if base.remote for directory in base.root.tree()]
         for directory in dict.fromkeys([*tree.unwatched, *remote]):
             tree.visit(directory, Origin.POLL)
 
@@ -79,7 +79,7 @@ class Rounds:
     def _scrub(self) -> None:
         """The next directory. A round of all of them is one reconcile, with one sweep."""
         if not self._scrubbing:
-            self._scrubbing = [directory for base in self._tree.bases for directory in base.root.tree()]
+            self._scrubbing = [directory for base in self._tree.guard.bases for directory in base.root.tree()]
         directory = self._scrubbing.pop()
         if not directory.base.remote and directory not in self._tree.unwatched:  # those are polled
             self._tree.visit(directory, Origin.SCRUB)
@@ -87,5 +87,5 @@ class Rounds:
             self._tree.sweep_after_scans()
 
     def _scrub_seconds(self) -> float:
-        directories = sum(1 for base in self._tree.bases for _ in base.root.tree())
+        directories = sum(1 for base in self._tree.guard.bases for _ in base.root.tree())
         return self._rescan_interval / directories or float("inf")

@@ -20,6 +20,7 @@ from nixl_index.disk import Base, Directory, take_base
 from nixl_index.errors import WireError
 from nixl_index.layout import Layout
 from nixl_index.listing import STEP_ENTRIES, STEP_SECONDS
+from nixl_index.outbox import Outbox
 from nixl_index.records import Message, Origin
 from nixl_index.rounds import Rounds
 from nixl_index.scans import Steps
@@ -40,7 +41,8 @@ class Scout:
         self._commands = commands
         self._stream = stream
         self._reader = wire.FrameReader()
-        self._out = bytearray()
+        self._out = Outbox(stream)
+        self._tell = self._out.tell
         self._at = -1
         self._urgent: deque[Steps] = deque()
         self._poll = select.poll()
@@ -85,7 +87,7 @@ class Scout:
     def _fault(self, kind: str, message: str) -> None:
         try:
             self._tell(records.Fault(kind, message))
-            self._flush_all()
+            self._out.flush_all(self._host)
         except OSError:
             return
 
@@ -146,42 +148,21 @@ class Scout:
 
     # --- the stream ---
 
-    def _tell(self, message: Message) -> None:
-        self._out += wire.encode(message)
-
     def _flush(self) -> None:
         """Write what the pipe takes, and have the poll say when it takes more."""
         waited = bool(self._out)
-        try:
-            while self._out:
-                del self._out[: os.write(self._stream, self._out)]
-        except BlockingIOError:
-            pass
-        if self._stream != self._commands:
-            if self._out:
-                self._poll.register(self._stream, select.POLLOUT)
-            elif waited:
-                self._poll.register(self._stream, 0)
-        else:
+        self._out.flush()
+        if self._stream == self._commands:
             self._poll.register(self._commands, select.POLLIN | (select.POLLOUT if self._out else 0))
-
-    def _flush_all(self) -> None:
-        """Write everything, waiting for the host to read."""
-        writable = select.poll()
-        writable.register(self._stream, select.POLLOUT)
-        if self._host >= 0:
-            writable.register(self._host, select.POLLIN)
-        while self._out:
-            self._flush()
-            if self._out and self._host in dict(writable.poll()):
-                raise BrokenPipeError  # the host is dead, though a child of it holds the pipe open
+        elif self._out or waited:
+            self._poll.register(self._stream, select.POLLOUT if self._out else 0)
 
     def _touching(self, base: Base) -> None:
         """Announce the base that the next calls touch: where this process hangs if it is not heard of again."""
         if self._at != base.number:
             self._at = base.number
             self._tell(records.At(base.number))
-            self._flush_all()
+            self._out.flush_all(self._host)
 
     # --- commands ---
 
@@ -214,7 +195,9 @@ class Scout:
         elif isinstance(command, records.Lock):
             self._urgent.append(self._lock(tree, command))
         elif isinstance(command, records.Scan):
-            tree.rescan([base for base in tree.bases if command.base in (-1, base.number)], adopt=command.base >= 0)
+            tree.rescan(
+                [base for base in tree.guard.bases if command.base in (-1, base.number)], adopt=command.base >= 0
+            )
             tree.after_scans(records.Done(command.number))
         else:
             raise WireError(f"a command was expected, not {type(command).__name__}")
@@ -253,8 +236,8 @@ class Scout:
     def _sync(self, tree: Tree, command: records.Sync) -> Steps:
         tree.drain()
         tree.tell_dirty()  # before the mark: what a look asks to be listed has to be told first
-        for base in tree.bases:
-            tree.check(base)
+        for base in tree.guard.bases:
+            tree.guard.check(base)
         tree.after_scans(records.Done(command.number))
         yield from ()
 
@@ -269,7 +252,7 @@ class Scout:
 
     def _measure(self, tree: Tree, command: records.Measure) -> Steps:
         volumes = []
-        for base in tree.bases:
+        for base in tree.guard.bases:
             if not base.frozen:
                 self._touching(base)
             volumes.append(measure(base))
@@ -281,7 +264,7 @@ class Scout:
         if not command.bases:
             self._locks.release()
         for (number,) in command.bases:
-            base = tree.bases[number]
+            base = tree.guard.bases[number]
             if not base.frozen:
                 self._touching(base)
             refusals.append(self._locks.take(base))

@@ -27,13 +27,19 @@ Look = Callable[[list[int], list[bytes], Callable[[], None]], None]
 
 
 class Sweeper:
-    """Runs on the writer's thread, but for `wait`. `lock` is the one of the order; `post` asks for a call of `step`."""
+    """Runs on the writer's thread, but for `wait`. `lock` is the one of the order; `mending` is where it notes in which
+    directories a suspect that is gone was missed by the events; `post` asks for a call of `step`."""
 
     def __init__(
-        self, lock: threading.Lock, order: GroupOrder, places: Sequence[Place], look: Look, post: Callable[[], None]
+        self,
+        lock: threading.Lock,
+        order: GroupOrder,
+        places: Sequence[Place],
+        mending: set[int],
+        look: Look,
+        post: Callable[[], None],
     ) -> None:
-        self.mending: set[int] = set()
-        """Directories of which a suspect that is gone was missed by the events."""
+        self._mending = mending
         self._lock = lock
         self._order = order
         self._places = places
@@ -79,6 +85,7 @@ class Sweeper:
         """The listings are void; those that follow have a sweep of their own."""
         self._steps = None
         self._listed = {}
+        self._mending.clear()
 
     def end(self) -> None:
         """There will be no more sweeps: nobody waits any longer."""
@@ -102,7 +109,7 @@ class Sweeper:
         if not listed:
             self._finish(self._due)
             return
-        self.mending = {directory for directory, mending in listed.items() if mending}
+        self._mending.update(directory for directory, mending in listed.items() if mending)
         self._steps = self._sweep(listed, self._due)
         self._post()
 
@@ -128,7 +135,7 @@ class Sweeper:
             self._look(directories, names, self._post)
             yield False
         self._steps = None
-        self.mending = set()
+        self._mending.clear()
         self._finish(due)
         if self.pending:
             self._begin()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from stat import S_ISREG
-from time import monotonic
 
 from nixl_index import inotify, records
 from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
+from nixl_index.guard import Guard
 from nixl_index.layout import Layout
 from nixl_index.listing import Found, list_bucket
 from nixl_index.looks import Dirty, Errors, Reads, Table, Tell, look
-from nixl_index.mounts import remote_kind
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.scans import Scans, Steps
 from nixl_index.watches import Watches
@@ -29,7 +28,7 @@ class Tree:
         self.watches = Watches(reads)
         self.scans = Scans()
         self.errors = Errors()
-        self.bases: list[Base] = []
+        self.guard = Guard(tell, touching, self.errors, self._on_back)
         self.buckets: list[Directory] = []
         self.unwatched: dict[Directory, str] = {}
         """Directories without a watch, and why."""
@@ -45,10 +44,7 @@ class Tree:
 
     def add_base(self, base: Base) -> None:
         """Cover a base from now on; nothing of it is listed yet."""
-        self.bases.append(base)
-        if not base.frozen:
-            self._find_kind(base)
-        self._tell(base.state())
+        self.guard.add(base)
         if base.root.is_bucket:
             self._number(base.root)
 
@@ -86,47 +82,6 @@ class Tree:
 
     # --- bases ---
 
-    def check(self, base: Base) -> bool:
-        """Is the base the directory that was indexed? Freezes it where not, resumes it where it is back."""
-        if monotonic() < base.not_before:
-            return False
-        self._touching(base)
-        known = base.root.identity
-        identity, reason = base.glance()
-        if reason:
-            self.freeze(base, reason)
-        elif base.frozen or identity != known:
-            base.frozen, base.root.identity = "", identity
-            self._find_kind(base)
-            self._tell(base.state())
-            self.lost(f"base dir {os.fsdecode(base.path)!r} came back", [base])
-        return not base.frozen
-
-    def _find_kind(self, base: Base) -> None:
-        try:
-            base.remote = remote_kind(base.path)
-        except OSError as error:
-            self.errors.add(error)
-
-    def check_directories(self) -> None:
-        """Something was mounted or unmounted: is every directory the one that was indexed?"""
-        for base in self.bases:
-            try:
-                directories = [] if base.frozen else list(base.root.tree())
-                below = [d for d in directories if not d.parent or d.parent.identity]
-                changed = [directory for directory in below if identity_of(directory.path) != directory.identity]
-            except OSError as error:
-                self.errors.add(error)
-                continue
-            for directory in changed:
-                self._on_changed(directory)
-
-    def freeze(self, base: Base, reason: str) -> None:
-        """From now on nothing of this base is dropped, listed or unlinked."""
-        if base.frozen != reason:
-            base.frozen = reason
-            self._tell(base.state())
-
     def rescan(self, bases: Iterable[Base], adopt: bool) -> None:
         """List these bases again on the host's word; with `adopt`, whatever directory stands at their paths now."""
         for base in bases:
@@ -134,13 +89,20 @@ class Tree:
                 base.forget()
         self.crawl(bases)
 
+    def check_directories(self) -> None:
+        """Something was mounted or unmounted: look again at every directory that is not the one that was indexed."""
+        for directory in list(self.guard.changed()):
+            self._on_changed(directory)
+
     def on_culprit(self, directory: Directory, code: int) -> None:
         """An eviction found this directory changed, or (`code`, an errno) its file system not taking unlinks."""
         if code:
-            directory.base.suspend(code)
-            self.freeze(directory.base, f"an unlink failed: {os.strerror(code)}")
+            self.guard.freeze_failing(directory.base, code)
         else:
             self._on_changed(directory)
+
+    def _on_back(self, base: Base) -> None:
+        self.lost(f"base dir {os.fsdecode(base.path)!r} came back", [base])
 
     # --- events ---
 
@@ -159,7 +121,7 @@ class Tree:
             self.watches.losses.append("the host reads too slowly")
         losses, self.watches.losses = self.watches.losses, []
         for reason in dict.fromkeys(losses):
-            self.lost(reason, self.bases)
+            self.lost(reason, self.guard.bases)
 
     def tell_dirty(self) -> bool:
         """Look at every name that an event told of, and tell what it is. False where listings have to tell the rest."""
@@ -202,14 +164,13 @@ class Tree:
     def visit(self, directory: Directory, origin: Origin) -> None:
         """Look which directory stands there, watch it, and have it listed."""
         base, parent = directory.base, directory.parent
-        if base.frozen if parent else not self.check(base):
+        if base.frozen if parent else not self.guard.check(base):
             return
         self._touching(base)
         try:
             identity = None if parent and parent.identity is None else identity_of(directory.path)
             if identity and directory.identity and directory.identity[0] not in (UNKNOWN[0], identity[0]):
-                base.culprit = directory
-                self.freeze(base, f"another file system is mounted at {os.fsdecode(directory.path)!r}")
+                self.guard.freeze_mounted_over(directory)
                 return
             if identity and self._watch(directory):
                 identity = identity_of(directory.path)
@@ -220,7 +181,7 @@ class Tree:
         if changed:
             self._on_changed(changed)
         elif not identity and not parent:
-            self.check(base)
+            self.guard.check(base)
         else:
             # Events may have told of shards of what stood there before it was ever listed.
             directory.listed |= directory.identity not in (UNKNOWN, identity)
@@ -239,7 +200,7 @@ class Tree:
     def _on_changed(self, directory: Directory) -> None:
         """A directory is not the one that was indexed."""
         if directory.parent is None:
-            self.check(directory.base)
+            self.guard.check(directory.base)
         else:
             self.visit(directory, Origin.EVENT)
 

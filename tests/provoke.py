@@ -97,7 +97,7 @@ def reader_stands_still(index: GroupIndex) -> Iterator[None]:
 
 def settle_at_once(index: GroupIndex) -> None:
     """Do not wait for late events before a find counts as missed."""
-    index._follower.missed._grace = 0.1
+    index._follower.writer.missed._grace = 0.1
 
 
 class Log(logging.Handler):

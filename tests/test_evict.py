@@ -85,7 +85,7 @@ class _deaf:
         self._follower = index._follower
 
     def __enter__(self) -> None:
-        shards, gone = self._follower._on_shards, self._follower._on_gone
+        shards, gone = self._follower.writer.on_shards, self._follower.writer.on_gone
         self._kept = (shards, gone)
         from nixl_index import records
         from nixl_index.records import Origin

@@ -48,9 +48,14 @@ def run(environment: dict[str, str], *arguments: str | Path) -> tuple[int, str, 
 def interrupted(environment: dict[str, str], *arguments: str | Path) -> tuple[int, str]:
     """Exit code and stdout after a Ctrl-C that comes once the table has its first line; stderr is empty."""
     command = [*QUICKSTART, *map(str, arguments)]
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as running:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and its children
+    try:
+        running = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with running:
         assert running.stdout
         head = ""
         while "0.0 s" not in head:

@@ -148,7 +148,7 @@ def test_scrub_mends_nothing_beside_ordinary_writers(watch: Watch, bases: list[P
     settle_at_once(index)
     os.link(source, bases[0] / "00" / "before_m")
     eventually(lambda: index.health().mended == 1, "it counts")
-    index._follower.missed._grace = 5.0
+    index._follower.writer.missed._grace = 5.0
     command = [sys.executable, "-c", _WRITER]
     writers = [subprocess.Popen([*command, str(number), *bases], cwd=ROOT) for number in range(3)]
     try:
@@ -160,7 +160,7 @@ def test_scrub_mends_nothing_beside_ordinary_writers(watch: Watch, bases: list[P
     index.sync(DEADLINE)
     settle_at_once(index)  # no event is on its way any more
     os.link(source, bases[0] / "00" / "after_m")
-    eventually(lambda: "after_m" in index and not index._follower.missed.pending, "the scrub still runs")
+    eventually(lambda: "after_m" in index and not index._follower.writer.missed.pending, "the scrub still runs")
     assert index.health().overflows == 0
     assert index.health().mended == 2
     audit(index, bases)
@@ -194,7 +194,7 @@ def test_scrub_comes_before_the_event_of_a_directory(
         eventually(lambda: index._follower.status.watched == 1 + (what == "renamed in"), "the directory is known")
         index.sync(DEADLINE)
         settle_at_once(index)
-        eventually(lambda: not index._follower.missed.pending, "it is clear what was missed")
+        eventually(lambda: not index._follower.writer.missed.pending, "it is clear what was missed")
         assert index.health().mended == 0
 
 

@@ -255,7 +255,7 @@ def under_way(index: GroupIndex, key: str) -> Iterator[list[Eviction]]:
     try:
         with held(index):
             thread.start()
-            eventually(lambda: key in index._follower.in_flight, "the eviction is under way")
+            eventually(lambda: key in index._follower.writer.in_flight, "the eviction is under way")
             yield results
     finally:
         thread.join()
