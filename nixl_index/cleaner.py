@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
 """How often the thread compares the index's bytes with the room that was left: two numbers of this process."""
+_RETRY_SECONDS = 0.05
+"""How long whoever got only some locks waits before it asks once more, and who let go of them twice as long."""
 _REST_SECONDS = 1.0
 """After a tick that should have evicted and could not, growth alone brings no other one for so long."""
 _ANSWER_SECONDS = 30.0
@@ -194,24 +196,35 @@ class Cleaner:
 
     def _lock(self, problems: list[str]) -> frozenset[int]:
         """Take the lock of every base; returns those from which another process evicts now, which is said once."""
-        follower = self._index._follower
-        numbers = [number for number, base in enumerate(follower.bases) if not base.frozen and not self._dry_run]
+        bases = self._index._follower.bases
+        # One order for all processes. Two that begin at once may each get some: the one that is behind lets go.
+        numbers = [number for number, base in enumerate(bases) if not base.frozen and not self._dry_run]
+        numbers.sort(key=lambda number: bases[number].path)
+        refusals = self._ask_for_locks(numbers)
+        if 0 < len(refusals) < len(numbers):
+            is_behind = numbers[0] in refusals
+            if is_behind:
+                self._unlock()
+            self._stopping.wait(_RETRY_SECONDS * (1 + is_behind))
+            refusals = self._ask_for_locks(numbers)
+        for number in numbers:
+            if number in refusals:
+                problems.append(f"nothing is evicted from {bases[number].path!r}: {refusals[number]}")
+                self._say(f"lock {number}", problems[-1])
+            else:
+                self._said.discard(f"lock {number}")
+        return frozenset(refusals)
+
+    def _ask_for_locks(self, numbers: list[int]) -> dict[int, str]:
+        """Why the locks of which of these bases are not to be had."""
         if not numbers:
-            return frozenset()
+            return {}
         answers: list[records.Locked] = []
-        follower.asks.ask(
+        self._index._follower.asks.ask(
             lambda number: records.Lock(number, [[base] for base in numbers]),
             lambda told: answers.append(cast("records.Locked", told)),
         ).wait(monotonic() + _ANSWER_SECONDS, "lock")
-        refused = set()
-        for base, why in zip(numbers, answers[0].refusals, strict=True):
-            if why:
-                refused.add(base)
-                problems.append(f"nothing is evicted from {follower.bases[base].path!r}: {why}")
-                self._say(f"lock {base}", problems[-1])
-            else:
-                self._said.discard(f"lock {base}")
-        return frozenset(refused)
+        return {base: why for base, why in zip(numbers, answers[0].refusals, strict=True) if why}
 
     def _unlock(self) -> None:
         if not self._dry_run:
