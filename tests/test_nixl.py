@@ -251,7 +251,7 @@ def test_a_page_rewritten_behind_the_index_is_not_evicted(how: str, bases: list[
     finally:
         os.kill(scout, signal.SIGCONT)
 
-    assert [(group.key, group.reason) for group in eviction.skipped] == [(first.key, "rewritten")]
+    assert [(group.key, group.reason) for group in eviction.skipped] == [(first.key, "rewritten since it was indexed")]
     assert [group.key for group in eviction.evicted] == [second.key]
     first.move(how, "read")
     index.sync(timeout=DEADLINE)
