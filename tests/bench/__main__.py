@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from tests.bench import evict, live, pop
+from tests.bench import apply, evict, live, pop
 from tests.bench.harness import Result, Settings, Subject, header, line, write_json
 
-SUBJECTS: dict[str, Subject] = {"pop": pop.run, "evict": evict.run, "live": live.run}
+SUBJECTS: dict[str, Subject] = {"pop": pop.run, "apply": apply.run, "evict": evict.run, "live": live.run}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
