@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -209,7 +208,7 @@ class ScoutEmitter(EventEmitter):
                 raise NixlIndexError(f"no scout could be started: {also}") from also
 
     def _start(self, seconds: float, await_bases: bool) -> None:
-        config = self._configure()._replace(host=os.getpid() if self.isolation == "process" else 0)
+        config = self._configure()
         for base, count in self._hung.items():
             config.bases[base][3] = _HUNG_SECONDS * 2 ** min(count - 1, 5)
         try:

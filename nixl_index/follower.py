@@ -85,7 +85,6 @@ class Follower(FileSystemEventHandler):
         places = zip(self.places, self._parts, strict=True)
         return records.Config(
             records.VERSION,
-            0,
             [[records.text_of(os.fsencode(base.path)), base.device, base.inode, 0.0] for base in self.bases],
             self._layout.pattern,
             [[number, place.base, parts] for number, (place, parts) in enumerate(places)],

@@ -203,7 +203,6 @@ class Config(NamedTuple):
     buckets that the host knows by number, as in `Directory`."""
 
     version: int
-    host: int
     bases: list[list[Any]]
     layout: str
     directories: list[list[Any]]

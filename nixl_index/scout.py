@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 
 from nixl_index import records, wire
@@ -47,7 +48,7 @@ class Scout:
         self._urgent: deque[Steps] = deque()
         self._poll = select.poll()
         self._tree: Tree | None = None
-        self._config = records.Config(0, 0, [], "", [], 0.0, 0.0, 0)
+        self._config = records.Config(0, [], "", [], 0.0, 0.0, 0)
         self._coalesce_until = 0.0
         self._rounds: Rounds | None = None
         self._locks = Locks()
@@ -98,6 +99,8 @@ class Scout:
         tree = self._tree
         ready = dict(self._poll.poll(self._timeout()))
         if self._host in ready or ready.get(self._stream, 0) & (select.POLLERR | select.POLLHUP):
+            raise BrokenPipeError
+        if self._host_pid and self._host < 0 and os.getppid() != self._host_pid:
             raise BrokenPipeError
         if self._commands in ready:
             self._read_commands()
@@ -228,8 +231,9 @@ class Scout:
         tree.crawl(bases, Origin.SCAN if anew else Origin.RECONCILE)
 
     def _watch_host(self, host: int) -> None:
-        self._host = os.pidfd_open(host)
-        self._poll.register(self._host, select.POLLIN)
+        with suppress(OSError):  # an old kernel, or a sandbox: then the parent's id has to do, once a turn
+            self._host = os.pidfd_open(host)
+            self._poll.register(self._host, select.POLLIN)
         if os.getppid() != host:
             raise BrokenPipeError  # it died before the descriptor was there
 

@@ -39,7 +39,7 @@ _FIELDS: dict[type[Any], str] = {
     r.Status: "iiniis",
     r.At: "i",
     r.Done: "i",
-    r.Config: "iilslffi",
+    r.Config: "ilslffi",
     r.Measured: "il",
     r.Locked: "in",
     r.Measure: "i",

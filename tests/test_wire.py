@@ -30,7 +30,7 @@ MESSAGES: list[Message] = [
     records.Reads([1, 1], [b"a", b"b"]),
     records.Gone(4, [1], [b"a_m"]),
     records.Evicted(5, [0, 3], [8, 0], [4096, 0], [0, -1]),
-    records.Config(1, 9, [["/disk", 1, 2, 0.0]], "*/[0-9a-f]", [[0, 0, ["ab"]]], 30.0, 3600, 1),
+    records.Config(1, [["/disk", 1, 2, 0.0]], "*/[0-9a-f]", [[0, 0, ["ab"]]], 30.0, 3600, 1),
     records.Sync(1),
     records.Measure(5),
     records.Measured(5, [[2049, 10**12, 10**9, 1000, 10, ""]]),
