@@ -86,10 +86,16 @@ class Dirty:
         """Are there more than may wait?"""
         return self._count > MAX_DIRTY
 
-    def take(self) -> dict[Directory, set[bytes]]:
-        """All of them; none waits afterwards."""
-        names, self.names, self._count = self.names, {}, 0
-        return names
+    def take(self, limit: int) -> dict[Directory, set[bytes]]:
+        """Some of them, by whole buckets: as many as it takes to reach the limit. They do not wait any longer."""
+        taken: dict[Directory, set[bytes]] = {}
+        count = 0
+        while self.names and count < limit:
+            bucket = next(iter(self.names))  # the one that has waited longest
+            names = taken[bucket] = self.names.pop(bucket)
+            count += len(names)
+        self._count -= count
+        return taken
 
 
 class Reads:

@@ -239,11 +239,10 @@ class Scout:
 
     def _sync(self, tree: Tree, command: records.Sync) -> Steps:
         tree.drain()
-        tree.tell_dirty()  # before the mark: what a look asks to be listed has to be told first
+        yield from tree.tell_all_dirty()  # before the mark: what a look asks to be listed has to be told first
         for base in tree.guard.bases:
             tree.guard.check(base)
         tree.after_scans(records.Done(command.number))
-        yield from ()
 
     def _look(self, tree: Tree, command: records.Look) -> Steps:
         tree.drain()  # what an event told of is told as of the event

@@ -9,16 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from stat import S_ISREG
+from time import monotonic
 
 from nixl_index import inotify, records
 from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
 from nixl_index.guard import Guard
 from nixl_index.layout import Layout
-from nixl_index.listing import Found, list_bucket
+from nixl_index.listing import STEP_SECONDS, Found, list_bucket
 from nixl_index.looks import Dirty, Errors, Reads, Table, Tell, look
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.scans import Scans, Steps
 from nixl_index.watches import Watches
+
+_LOOK_NAMES = 256
+"""After so many looks the time is asked: beside a busy host, in a thread, each of them can take milliseconds."""
 
 
 class Tree:
@@ -117,16 +121,33 @@ class Tree:
             elif mask & inotify.IS_DIRECTORY and self._layout.matches(directory.level, name):
                 self.visit(self._child(directory, name), Origin.EVENT)
         if dirty.overfull:
-            dirty.take()
+            self._dirty = Dirty()
             self.watches.losses.append("the host reads too slowly")
         losses, self.watches.losses = self.watches.losses, []
         for reason in dict.fromkeys(losses):
             self.lost(reason, self.guard.bases)
 
     def tell_dirty(self) -> bool:
-        """Look at every name that an event told of, and tell what it is. False where listings have to tell the rest."""
-        told = not self._dirty.names or self.look(self._dirty.take(), Origin.EVENT)
+        """Look at names that events told of, for a step, and tell what they are. False where listings have to tell the
+        rest."""
+        told = self._tell_some(self._dirty)
         self._reads.tell(self._tell)
+        return told
+
+    def tell_all_dirty(self) -> Steps:
+        """The same for every name that waits now, step by step; what comes meanwhile is not waited for."""
+        dirty, self._dirty = self._dirty, Dirty()
+        while dirty.names:
+            self._tell_some(dirty)
+            yield
+        self._reads.tell(self._tell)
+
+    def _tell_some(self, dirty: Dirty) -> bool:
+        told, until = True, monotonic() + STEP_SECONDS
+        while dirty.names:
+            told = self.look(dirty.take(_LOOK_NAMES), Origin.EVENT) and told
+            if monotonic() > until:
+                break
         return told
 
     def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> bool:
