@@ -34,6 +34,7 @@ class Ask:
     def __init__(self, message: Message, on_answer: Callable[[Message], None] | None) -> None:
         self.message = message
         self.on_answer = on_answer
+        self.answer: Answer | None = None
         self.error: Exception | None = None
         self.answered = threading.Event()
 
@@ -71,6 +72,7 @@ class Asks:
         with self._lock:
             ask = self._waiting.pop(message.number, None)
         if ask:
+            ask.answer = message
             try:
                 if ask.on_answer:
                     ask.on_answer(message)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic, time_ns
 from typing import cast
 
 from nixl_index import records
 from nixl_index.arguments import check_seconds
+from nixl_index.asks import Answer
 from nixl_index.budget import Deficit, DeficitBudget, SelectingBudget
 from nixl_index.errors import ClosedError, FailedError, NotReadyError
 from nixl_index.evict import Evictor, OnEvict
@@ -146,17 +147,14 @@ class Cleaner:
     def measure(self, problems: list[str]) -> list[Volume]:
         """The volumes that the watermarks apply to; what is unknown is left out, and said in `problems`."""
         follower = self._index._eviction_side()
-        answers: list[records.Measured] = []
-        follower.asks.ask(records.Measure, lambda told: answers.append(cast("records.Measured", told))).wait(
-            monotonic() + _ANSWER_SECONDS, "measure"
-        )
+        measured = cast("records.Measured", self._ask(records.Measure, "measure")).volumes
         by_device: dict[int, list[int]] = {}
-        for number, (device, _, _, _, _, unknown) in enumerate(answers[0].volumes):
+        for number, (device, _, _, _, _, unknown) in enumerate(measured):
             if unknown:
                 problems.append(f"the usage of {follower.bases[number].path!r} is unknown: {unknown}")
             else:
                 by_device.setdefault(device, []).append(number)
-        volumes = [Volume(frozenset(bases), *answers[0].volumes[bases[0]][1:5]) for bases in by_device.values()]
+        volumes = [Volume(frozenset(bases), *measured[bases[0]][1:5]) for bases in by_device.values()]
         return volumes if self._capacity is None else [*self._as_capacity(), *map(_without_usage, volumes)]
 
     def _as_capacity(self) -> Iterable[Volume]:
@@ -219,12 +217,15 @@ class Cleaner:
         """Why the locks of which of these bases are not to be had."""
         if not numbers:
             return {}
-        answers: list[records.Locked] = []
-        self._index._follower.asks.ask(
-            lambda number: records.Lock(number, [[base] for base in numbers]),
-            lambda told: answers.append(cast("records.Locked", told)),
-        ).wait(monotonic() + _ANSWER_SECONDS, "lock")
-        return {base: why for base, why in zip(numbers, answers[0].refusals, strict=True) if why}
+        locked = self._ask(lambda number: records.Lock(number, [[base] for base in numbers]), "lock")
+        refusals = cast("records.Locked", locked).refusals
+        return {base: why for base, why in zip(numbers, refusals, strict=True) if why}
+
+    def _ask(self, command: Callable[[int], records.Message], what: str) -> Answer | None:
+        """The scout's answer. Raises TimeoutError where none comes in time."""
+        ask = self._index._follower.asks.ask(command)
+        ask.wait(monotonic() + _ANSWER_SECONDS, what)
+        return ask.answer
 
     def _unlock(self) -> None:
         if not self._dry_run:

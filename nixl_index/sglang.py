@@ -12,7 +12,7 @@ import os
 import threading
 from contextlib import suppress
 
-from nixl_index.budget import CountBudget
+from nixl_index.budget import CountBudget, SelectingBudget
 from nixl_index.cleaner import Cleaner
 from nixl_index.evict import Evictor
 from nixl_index.index import GroupIndex
@@ -41,18 +41,6 @@ def _safe_unlink(path: str) -> tuple[bool, int]:
         logger.debug("nixl_index: %r was not unlinked: %s", path, error)
         return False, 0
     return True, size
-
-
-class _HotBudget(CountBudget):
-    """So many groups with a shard on one of these bases."""
-
-    def __init__(self, groups: int, bases: frozenset[int], index: GroupIndex) -> None:
-        super().__init__(groups)
-        self._bases = bases
-        self._places = index._follower.places
-
-    def wants(self, popped: Popped) -> bool:
-        return any(self._places[directory].base in self._bases for directory, _ in Packing.weights(popped.packed))
 
 
 class HiCacheL3Cleaner:
@@ -140,9 +128,14 @@ class HiCacheL3Cleaner:
         asked = {os.path.realpath(path): path for path in self.storage_dirs}
         usage = {number: self._disk_usage_pct(asked.get(path, path)) for number, path in enumerate(paths)}
         hot = frozenset(number for number, percent in usage.items() if percent >= self.high_watermark)
+        places = index._follower.places
+
+        def is_hot(popped: Popped) -> bool:
+            return any(places[directory].base in hot for directory, _ in Packing.weights(popped.packed))
+
         evicted = False
         while hot and not self._stop.is_set():
-            some = Evictor(index).evict(_HotBudget(self.recheck_groups, hot, index))
+            some = Evictor(index).evict(SelectingBudget(CountBudget(self.recheck_groups), is_hot))
             evicted = evicted or bool(some)
             still = [self._disk_usage_pct(asked.get(paths[number], paths[number])) for number in sorted(hot)]
             if not some or all(percent < self.low_watermark for percent in still):
