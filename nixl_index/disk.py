@@ -140,7 +140,8 @@ def identity_of(path: bytes) -> Identity | None:
 
 def mtime_of(stat: os.stat_result) -> int:
     """The mtime in ns, saturated to the 64 bits that the wire has for it."""
-    return max(-MAX_TIME, min(MAX_TIME, stat.st_mtime_ns))
+    mtime = stat.st_mtime_ns
+    return mtime if -MAX_TIME <= mtime <= MAX_TIME else max(-MAX_TIME, min(MAX_TIME, mtime))
 
 
 def disk_bytes_of(stat: os.stat_result) -> int:

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from watchdog.observers.api import EventEmitter, EventQueue, ObservedWatch
 
@@ -30,6 +30,8 @@ START_SECONDS = 30.0
 """How long a new scout may take to say hello, and at first to take its bases."""
 _MAX_DELAY = 5.0
 _HUNG_SECONDS = 30.0
+"""How long a base is left alone at which a scout hung; twice as long each time that it hangs again soon after."""
+_MAX_REST_SECONDS = 960.0
 
 Configure = Callable[[], records.Config]
 
@@ -55,8 +57,8 @@ class ScoutEmitter(EventEmitter):
         self._configured: Link | None = None
         self._first: list[Frame] = []
         self._heard = self._pinged = 0.0
-        self._at = -1
-        self._hung: dict[int, int] = {}
+        self._rests: dict[int, tuple[float, float]] = {}
+        """Until when a base is left alone at which a scout hung, and for how long that was."""
         self._delay = 0.0
         self._queued = 0
         self._came: deque[float] = deque()
@@ -163,18 +165,12 @@ class ScoutEmitter(EventEmitter):
             self._heard = self._pinged = now
             self._deliver(frames)
         elif now - self._heard > STALL_SECONDS:
-            self._on_stall()
+            self._on_stall(link)
         elif now - self._pinged >= PING_SECONDS:
             self._pinged = now
             link.send(wire.encode(records.Look(0, [], [])))
 
     def _deliver(self, frames: list[Frame]) -> None:
-        for kind, payload in frames:
-            if kind == wire.AT:
-                at = cast("records.At", wire.decode(kind, payload)).base
-                if at < 0:
-                    self._hung.pop(self._at, None)
-                self._at = at
         event = Frames(frames, self.released)
         with self._room:
             self._queued += event.size
@@ -184,11 +180,14 @@ class ScoutEmitter(EventEmitter):
             self._room.wait_for(lambda: self._queued < MAX_QUEUED or not self.should_keep_running())
         self._heard = monotonic()
 
-    def _on_stall(self) -> None:
-        where = ""
-        if self._at >= 0:
-            self._hung[self._at] = self._hung.get(self._at, 0) + 1
-            where = f" (it was at base {self._configure().bases[self._at][0]!r})"
+    def _on_stall(self, link: Link) -> None:
+        where, base = "", link.position.base
+        if base >= 0:
+            where = f" (it was at base {self._configure().bases[base][0]!r})"
+            until, rest = self._rests.get(base, (0.0, 0.0))
+            hangs_again = monotonic() < until + max(rest, 2 * STALL_SECONDS)
+            rest = min(2 * rest, _MAX_REST_SECONDS) if hangs_again else _HUNG_SECONDS
+            self._rests[base] = (monotonic() + rest, rest)
         self._give_up(f"no sign of life for {STALL_SECONDS:.0f} s{where}")
 
     # --- starting and ending scouts ---
@@ -209,8 +208,8 @@ class ScoutEmitter(EventEmitter):
 
     def _start(self, seconds: float, await_bases: bool) -> None:
         config = self._configure()
-        for base, count in self._hung.items():
-            config.bases[base][3] = _HUNG_SECONDS * 2 ** min(count - 1, 5)
+        for base, (until, _) in self._rests.items():
+            config.bases[base][3] = max(0.0, until - monotonic())
         try:
             self._link = link = Link(self.isolation)
         except OSError as error:
@@ -222,7 +221,7 @@ class ScoutEmitter(EventEmitter):
         self._configured = link  # from now on commands may follow; those given before are sent again
         if await_bases:
             self._await(link, frames, records.BaseState, len(config.bases), until)
-        self._first, self._at = frames, -1
+        self._first = frames
         self._heard = self._pinged = monotonic()
 
     def _await(self, link: Link, frames: list[Frame], kind: type, count: int, until: float) -> None:

@@ -77,7 +77,7 @@ class Follower(FileSystemEventHandler):
             records.Status: self._on_status,
             records.Fault: self._on_fault,
             **dict.fromkeys((records.Done, records.Evicted, records.Measured, records.Locked), self.asks.answer),
-            **dict.fromkeys((records.Hello, records.At), lambda _: None),  # these are for the emitter
+            records.Hello: lambda _: None,  # it is for the emitter
         }
 
     def configure(self) -> records.Config:

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Literal
 
 from nixl_index import wire
+from nixl_index.position import Position
 from nixl_index.scout import Scout
 
 Isolation = Literal["process", "thread"]
@@ -33,7 +34,7 @@ sys.path[:] = {path!r}
 package = sys.modules["nixl_index"] = types.ModuleType("nixl_index")
 package.__path__ = [{home!r}]  # not the real package: it would import the host's half
 from nixl_index.scout import main
-main({host})
+main({host}, {position})
 """
 
 
@@ -49,8 +50,9 @@ class Link:
         self._thread: threading.Thread | None = None
         self._scout: Scout | None = None
         self._fds: list[int] = []
-        self._wake = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        self.position = Position()
         try:
+            self._wake = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             self._stream, self._commands = self._start_process() if isolation == "process" else self._start_thread()
         except BaseException:
             self._close_fds()
@@ -66,13 +68,15 @@ class Link:
         if not sys.executable:
             raise FileNotFoundError("this interpreter does not know its executable (sys.executable)")
         path = [os.path.abspath(entry) for entry in sys.path]
-        boot = _BOOT.format(host=os.getpid(), path=path, home=str(Path(__file__).resolve().parent))
+        home = str(Path(__file__).resolve().parent)
+        boot = _BOOT.format(host=os.getpid(), position=self.position.fd, path=path, home=home)
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", boot],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
+            pass_fds=(self.position.fd,),
             start_new_session=True,
             bufsize=0,
         )
@@ -89,7 +93,7 @@ class Link:
         ours, theirs = socket.socketpair()
         fd = self._own(ours.detach())
         self._theirs = theirs
-        scout = self._scout = Scout(theirs.fileno(), theirs.fileno())
+        scout = self._scout = Scout(theirs.fileno(), theirs.fileno(), self.position)
 
         def run() -> None:
             try:
@@ -239,6 +243,7 @@ class Link:
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
+        self.position.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if self._process else ():
             if pipe:
                 pipe.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable
 from stat import S_ISREG
 from time import monotonic
 
@@ -14,7 +15,12 @@ from nixl_index.records import Message, Origin
 MAX_DIRTY = 1 << 18
 """Names that may wait while the host does not read; beyond, the scout says that it lost events."""
 
+READ_SECONDS = 1.0
+"""How long a read waits at most, to be told with others."""
+
 Tell = Callable[[Message], None]
+Name = tuple[Directory, bytes]
+"""A file's name, in its bucket."""
 
 
 class Errors:
@@ -34,84 +40,75 @@ class Errors:
 
 
 class Table:
-    """What was found and what is gone, in columns, until it is told."""
+    """What was found and what is gone, until it is told."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._directories: list[int] = []
-        self._mtimes: list[int] = []
-        self._sizes: list[int] = []
-        self._names: list[bytes] = []
-        self._gone_directories: list[int] = []
-        self._gone_names: list[bytes] = []
+        self._found: list[tuple[int, int, int, bytes]] = []
+        self._gone: list[tuple[int, bytes]] = []
 
     def add(self, bucket: Directory, name: bytes, stat: os.stat_result) -> None:
         """This is a shard."""
-        self._directories.append(bucket.number)
-        self._mtimes.append(mtime_of(stat))
-        self._sizes.append(disk_bytes_of(stat))
-        self._names.append(name)
+        self._found.append((bucket.number, mtime_of(stat), disk_bytes_of(stat), name))
 
-    def miss(self, bucket: Directory, names: list[bytes]) -> None:
+    def miss(self, bucket: Directory, names: Iterable[bytes]) -> None:
         """These are provably no shards."""
-        self._gone_directories.extend([bucket.number] * len(names))
-        self._gone_names.extend(names)
+        self._gone += [(bucket.number, name) for name in names]
 
     def tell(self, tell: Tell) -> None:
         """Tell all of it."""
-        if self._names:
-            tell(records.Shards(self._origin, self._directories, self._mtimes, self._sizes, self._names))
-        if self._gone_names:
-            tell(records.Gone(self._origin, self._gone_directories, self._gone_names))
+        if self._found:
+            tell(records.Shards(self._origin, *zip(*self._found, strict=True)))
+        if self._gone:
+            tell(records.Gone(self._origin, *zip(*self._gone, strict=True)))
 
 
 class Dirty:
-    """Names that events told of since the last look, by bucket: each once, however often it was told of."""
+    """Names that events told of since the last look, the longest ago first: each once, however often it was told of."""
 
     def __init__(self) -> None:
-        self.names: dict[Directory, set[bytes]] = {}
-        self._count = 0
+        self._waiting: deque[Name] = deque()
+        self._known: set[Name] = set()
 
-    def add(self, bucket: Directory, name: bytes) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._known
+
+    def add(self, name: Name) -> None:
         """Something happened to this name."""
-        names = self.names.get(bucket)
-        if names is None:
-            names = self.names[bucket] = set()
-        before = len(names)
-        names.add(name)
-        self._count += len(names) - before
+        if name not in self._known:
+            self._known.add(name)
+            self._waiting.append(name)
 
     @property
     def overfull(self) -> bool:
         """Are there more than may wait?"""
-        return self._count > MAX_DIRTY
+        return len(self._waiting) > MAX_DIRTY
 
-    def take(self, limit: int) -> dict[Directory, set[bytes]]:
-        """Some of them, by whole buckets: as many as it takes to reach the limit. They do not wait any longer."""
-        taken: dict[Directory, set[bytes]] = {}
-        count = 0
-        while self.names and count < limit:
-            bucket = next(iter(self.names))  # the one that has waited longest
-            names = taken[bucket] = self.names.pop(bucket)
-            count += len(names)
-        self._count -= count
+    def take(self, limit: int) -> list[Name]:
+        """Up to so many of them, which do not wait any longer."""
+        popleft = self._waiting.popleft
+        taken = [popleft() for _ in range(min(limit, len(self._waiting)))]
+        self._known.difference_update(taken)
         return taken
 
 
 class Reads:
-    """Names that were read, each to be told at most once a second: those that were opened for reading alone, and those
-    that were opened for writing too (as SGLang reads), where nothing was written."""
+    """Names that were read, told together once a second, each once: a hint is not urgent, and each waking of the host
+    costs as much as a hundred names. They are those that were opened for reading alone; of those that were opened for
+    writing too (as SGLang reads), where nothing was written, one look a second is told."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, bytes]] = []
-        self._told: set[tuple[int, bytes]] = set()
-        self._looked_at: dict[tuple[int, bytes], tuple[int, int]] = {}
-        self._until = 0.0
+        self._waiting: dict[Name, None] = {}
+        self._looked_at: dict[Name, tuple[int, int]] = {}
+        self._forget_at = self._tell_at = 0.0
 
     def repeats(self, bucket: Directory, name: bytes, stat: os.stat_result) -> bool:
         """Was this very thing told of the name within this second?"""
         is_now = (mtime_of(stat), disk_bytes_of(stat))
-        key = (bucket.number, name)
+        key = (bucket, name)
         if self._looked_at.get(key) == is_now:
             return True
         self._looked_at[key] = is_now
@@ -120,29 +117,27 @@ class Reads:
     def forget(self, bucket: Directory, names: list[bytes]) -> None:
         """These names are gone: whatever comes in their place is to be told."""
         for name in names:
-            self._looked_at.pop((bucket.number, name), None)
+            self._looked_at.pop((bucket, name), None)
 
-    def add(self, bucket: Directory, name: bytes) -> None:
+    def add(self, name: Name) -> None:
         """This name was read."""
-        read = (bucket.number, name)
-        if read not in self._told:
-            self._told.add(read)
-            self._waiting.append(read)
+        if len(self._waiting) < MAX_DIRTY:  # beyond, the host does not listen
+            self._waiting[name] = None
 
     def tell(self, tell: Tell) -> None:
-        """Tell those that wait."""
-        if monotonic() > self._until:
-            self._told.clear()
+        """Tell those that wait, if the last ones were told a second ago."""
+        now = monotonic()
+        if now >= self._forget_at:
+            self._forget_at = now + READ_SECONDS
             self._looked_at.clear()
-            self._until = monotonic() + 1.0
-        if self._waiting:
-            directories, names = zip(*self._waiting, strict=True)
-            self._waiting.clear()
-            tell(records.Reads(directories, names))
+        if self._waiting and now >= self._tell_at:
+            self._tell_at = now + READ_SECONDS
+            waiting, self._waiting = self._waiting, {}
+            tell(records.Reads([bucket.number for bucket, _ in waiting], [name for _, name in waiting]))
 
 
 def look(
-    names: Mapping[Directory, set[bytes]],
+    names: Iterable[Name],
     origin: Origin,
     tell: Tell,
     touching: Callable[[Base], None],
@@ -153,42 +148,46 @@ def look(
     the names that are missing there nothing was told. An error tells nothing either: `errors` takes note of it. With
     `reads`, what an event repeats within a second is told once."""
     table, changed = Table(origin), []
-    for bucket in sorted(names, key=lambda bucket: bucket.base.number):
-        if bucket.base.frozen:
-            continue
-        touching(bucket.base)
-        missing = _look_into(bucket, names[bucket], table, errors, reads if origin == Origin.EVENT else None)
+    missing = _look(names, table, touching, errors, reads if origin == Origin.EVENT else None)
+    for bucket, gone in missing.items():
         if reads:
-            reads.forget(bucket, missing)
-        if missing:
-            try:
-                wrong = first_changed(bucket)
-            except OSError as error:
-                errors.add(error, bucket)
-                continue
-            if wrong:
-                changed.append(wrong)
-            else:
-                table.miss(bucket, missing)
+            reads.forget(bucket, gone)
+        touching(bucket.base)
+        try:
+            wrong = first_changed(bucket)
+        except OSError as error:
+            errors.add(error, bucket)
+            continue
+        if wrong:
+            changed.append(wrong)
+        else:
+            table.miss(bucket, gone)
     table.tell(tell)
     return changed
 
 
-def _look_into(bucket: Directory, names: set[bytes], table: Table, errors: Errors, reads: Reads | None) -> list[bytes]:
-    """Look at names of one bucket: those that seem to be no shards."""
-    if bucket.identity is None:
-        return list(names)  # not by path: what stands there may be a symlink to somewhere else
-    prefix, missing = bucket.path + b"/", []
-    for name in names:
+def _look(
+    names: Iterable[Name], table: Table, touching: Callable[[Base], None], errors: Errors, reads: Reads | None
+) -> dict[Directory, list[bytes]]:
+    """Look at these names: those that seem to be no shards, by bucket."""
+    missing: dict[Directory, list[bytes]] = {}
+    at: Base | None = None
+    for bucket, name in names:
+        if bucket.base.frozen:
+            continue
+        if bucket.base is not at:
+            at = bucket.base
+            touching(at)
         try:
-            stat = os.lstat(prefix + name)
+            # Not by path where no directory was: what stands there may be a symlink to somewhere else.
+            stat = bucket.identity and os.lstat(bucket.path + b"/" + name)
         except (FileNotFoundError, NotADirectoryError):
-            missing.append(name)
+            stat = None
         except OSError as error:
             errors.add(error, bucket)
-        else:
-            if not S_ISREG(stat.st_mode):
-                missing.append(name)
-            elif not (reads and reads.repeats(bucket, name, stat)):
-                table.add(bucket, name, stat)
+            continue
+        if not stat or not S_ISREG(stat.st_mode):
+            missing.setdefault(bucket, []).append(name)
+        elif not (reads and reads.repeats(bucket, name, stat)):
+            table.add(bucket, name, stat)
     return missing

@@ -7,10 +7,11 @@ number of shards of the group in question. Times are in ns since the epoch, size
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, KeysView
+from collections.abc import Callable, Container, Iterable, Iterator, KeysView
 from contextlib import contextmanager
 from enum import IntEnum
 from itertools import islice
+from typing import TypeAlias
 
 from nixl_index.packed import MARKS, Packing, Popped
 from nixl_index.recency import FirstSeen, Rank, Ranks
@@ -28,6 +29,10 @@ class Change(IntEnum):
     """The same mtime and other disk bytes: the file system wrote back late. The group does not move."""
 
 
+Upsert: TypeAlias = tuple[str, str, int, int, int]
+"""The arguments of an `upsert`."""
+
+
 class GroupOrder:
     """Groups of shards, ordered by recency, then by key.
 
@@ -43,6 +48,7 @@ class GroupOrder:
     def __init__(self, clock: Callable[[], int] = time.time_ns, packing: Packing | None = None) -> None:
         self.packing = Packing() if packing is None else packing
         self._loading = True
+        self._clock = clock
         self._ranks = Ranks()
         self._first_seen = FirstSeen(clock, self.packing)
         self.totals = Totals()
@@ -126,6 +132,32 @@ class GroupOrder:
             recency = self._first_seen.newest(key, fresh)
         self._ranks.write(rank, max(recency, effective), fresh)
         return Change.REWRITTEN
+
+    def upsert_all(self, rows: Iterable[Upsert]) -> list[Change]:
+        """`upsert` of each, with one move for each group that moves. New shards of groups that are loose, or become it
+        by the first of them, take a short cut (`tests/bench/apply.py`)."""
+        ranks, marks, append, add = self._ranks, self._marks, self.packing.append, self.totals.add
+        by_key, now, may_be_short = ranks.by_key, self._clock(), not self._stranded
+        changes, new = list[Change](), Change.NEW
+        with self.batch():
+            for key, tail, directory, mtime_ns, disk_bytes in rows:
+                rank = by_key.get(key)
+                packed = b"" if rank is None else ranks.loose.get(key)
+                longer = None
+                if packed is not None and mtime_ns <= now and may_be_short:
+                    longer = append(packed, directory, tail, mtime_ns, disk_bytes, marks[directory])
+                if longer is None:
+                    changes.append(self.upsert(key, tail, directory, mtime_ns, disk_bytes))
+                    continue
+                changes.append(new)
+                add(directory, disk_bytes)
+                if rank is None:
+                    ranks.add(key, mtime_ns, longer, self._loading or key in self._held)
+                    continue
+                ranks.loose[key] = longer
+                if mtime_ns > rank[0]:
+                    by_key[key] = (mtime_ns, rank[1])
+        return changes
 
     def discard(self, key: str, tail: str, directory: int) -> bool:
         """This shard is no more. False when it was not known. O(s + log n)."""

@@ -10,7 +10,7 @@ The first seven bytes say which shard of the group it is. The mark is the number
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +22,8 @@ MARKS = 1 << 8
 _RECORD = Struct("<IIqq")
 _SIZE = _RECORD.size
 _IDENTITY = 7
-_DIRECTORY = MAX_DIRECTORIES - 1
+DIRECTORY = MAX_DIRECTORIES - 1
+"""Masks the directory id out of the word that it shares with the mark."""
 _PRIVATE = 0x8000_0000
 
 
@@ -99,7 +100,12 @@ class Packing:
     @staticmethod
     def weights(packed: bytes) -> list[tuple[int, int]]:
         """Directory id and disk bytes of each shard: what totals need, without the tails. O(s)."""
-        return [(word & _DIRECTORY, size) for word, size in _WEIGHT.iter_unpack(packed)]
+        return [(word & DIRECTORY, size) for word, size in _WEIGHT.iter_unpack(packed)]
+
+    @staticmethod
+    def words(packed: bytes) -> Iterator[tuple[int, int]]:
+        """`weights` for whom 1 us matters: the directory id is `word & DIRECTORY`. O(s)."""
+        return _WEIGHT.iter_unpack(packed)
 
     def rows(self, packed: bytes) -> list[Row]:
         """All shards, in the order in which they came. O(s)."""
@@ -107,7 +113,7 @@ class Packing:
         names = packed.names if isinstance(packed, _Named) else ()
         return [
             (
-                word & _DIRECTORY,
+                word & DIRECTORY,
                 tails[number] if number < _PRIVATE else names[number - _PRIVATE],
                 mtime_ns,
                 disk_bytes,
@@ -115,6 +121,17 @@ class Packing:
             )
             for number, word, mtime_ns, disk_bytes in _RECORD.iter_unpack(packed)
         ]
+
+    def append(
+        self, packed: bytes, directory: int, tail: str, mtime_ns: int, disk_bytes: int, mark: int
+    ) -> bytes | None:
+        """`put` for what is most common, a new shard with an interned tail: about 0.4 us. None where it may be
+        something else. O(s)."""
+        number = self._ids.get(tail)
+        if number is None or type(packed) is not bytes:
+            return None
+        record = _RECORD.pack(number, directory | mark << 24, mtime_ns, disk_bytes)
+        return None if record[:_IDENTITY] in packed else packed + record
 
     def put(
         self, packed: bytes, directory: int, tail: str, mtime_ns: int, disk_bytes: int, mark: int

@@ -132,12 +132,6 @@ class Status(NamedTuple):
     last_error: str
 
 
-class At(NamedTuple):
-    """The scout is about to touch this base (-1: none): where it hangs if it is not heard of again."""
-
-    base: int
-
-
 class Done(NamedTuple):
     """All that the command of this number asked for was told before this record."""
 
@@ -260,6 +254,6 @@ class Evict(NamedTuple):
 
 
 Message: TypeAlias = (
-    "Hello | Fault | BaseState | Directory | Listing | Sweep | Lost | Crawled | Status | At | Done | Shards | Reads"
+    "Hello | Fault | BaseState | Directory | Listing | Sweep | Lost | Crawled | Status | Done | Shards | Reads"
     " | Gone | Evicted | Measured | Locked | Config | Sync | Scan | Measure | Lock | Stop | Look | Evict"
 )

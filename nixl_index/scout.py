@@ -21,7 +21,9 @@ from nixl_index.disk import Base, Directory, take_base
 from nixl_index.errors import WireError
 from nixl_index.layout import Layout
 from nixl_index.listing import STEP_ENTRIES, STEP_SECONDS
+from nixl_index.looks import Name
 from nixl_index.outbox import Outbox
+from nixl_index.position import Position
 from nixl_index.records import Message, Origin
 from nixl_index.rounds import Rounds
 from nixl_index.scans import Steps
@@ -29,22 +31,23 @@ from nixl_index.tree import Tree
 from nixl_index.unlink import Unlinker
 from nixl_index.volumes import Locks, measure
 
-COALESCE_SECONDS = 0.02
+COALESCE_SECONDS = 0.04
 """How long an event waits for others: one look serves all that happened to a name, one wake-up all names."""
 _READ = 1 << 16
 
 
 class Scout:
-    """Reads commands from one descriptor and writes the stream to another (the same one will do). `run` is the loop."""
+    """Reads commands from one descriptor and writes the stream to another (the same one will do). `run` is the loop.
+    `position` always says which base the next calls touch: where it hangs if it is not heard of again."""
 
-    def __init__(self, commands: int, stream: int, host: int = 0) -> None:
+    def __init__(self, commands: int, stream: int, position: Position, host: int = 0) -> None:
         self._host_pid = host
         self._commands = commands
         self._stream = stream
         self._reader = wire.FrameReader()
         self._out = Outbox(stream)
         self._tell = self._out.tell
-        self._at = -1
+        self._position = position
         self._urgent: deque[Steps] = deque()
         self._poll = select.poll()
         self._tree: Tree | None = None
@@ -97,6 +100,7 @@ class Scout:
     def _turn(self) -> None:
         """Wait for something to do, and do one step of each kind of it."""
         tree = self._tree
+        self._position.base = -1
         ready = dict(self._poll.poll(self._timeout()))
         if self._host in ready or ready.get(self._stream, 0) & (select.POLLERR | select.POLLHUP):
             raise BrokenPipeError
@@ -111,10 +115,10 @@ class Scout:
             self._rounds.on_mount()
         if tree.watches.fileno() in ready and not self._coalesce_until:
             self._coalesce_until = now + COALESCE_SECONDS
-            self._poll.modify(tree.watches.fileno(), 0)
+            self._poll.unregister(tree.watches.fileno())  # a mask of 0 would still have each event wake this process
         if self._coalesce_until and now >= self._coalesce_until:
             self._coalesce_until = 0.0
-            self._poll.modify(tree.watches.fileno(), select.POLLIN)
+            self._poll.register(tree.watches.fileno(), select.POLLIN)
             tree.drain()
         if not self._out:
             self._work(tree, now)
@@ -145,9 +149,6 @@ class Scout:
         if tree.scans:
             tree.step()
         tree.tell_status()
-        if self._at >= 0 and not self._urgent and not tree.scans:
-            self._at = -1
-            self._tell(records.At(-1))
 
     # --- the stream ---
 
@@ -161,11 +162,7 @@ class Scout:
             self._poll.register(self._stream, select.POLLOUT if self._out else 0)
 
     def _touching(self, base: Base) -> None:
-        """Announce the base that the next calls touch: where this process hangs if it is not heard of again."""
-        if self._at != base.number:
-            self._at = base.number
-            self._tell(records.At(base.number))
-            self._out.flush_all(self._host)
+        self._position.base = base.number
 
     # --- commands ---
 
@@ -247,9 +244,7 @@ class Scout:
     def _look(self, tree: Tree, command: records.Look) -> Steps:
         tree.drain()  # what an event told of is told as of the event
         tree.tell_dirty()
-        names: dict[Directory, set[bytes]] = {}
-        for number, name in zip(command.directories, command.names, strict=True):
-            names.setdefault(tree.buckets[number], set()).add(name)
+        names = [(tree.buckets[number], name) for number, name in zip(command.directories, command.names, strict=True)]
         (self._tell if tree.look(names, Origin.LOOK) else tree.after_scans)(records.Done(command.number))
         yield from ()
 
@@ -283,7 +278,7 @@ class Scout:
         waiting = deque(_groups(list(rows), command.lengths))
         while waiting:
             until, entries = monotonic() + STEP_SECONDS, 0
-            touched: dict[Directory, set[bytes]] = {}
+            touched: list[Name] = []
             with Unlinker() as unlinker:
                 while waiting and entries < STEP_ENTRIES and monotonic() < until:
                     shards = waiting.popleft()
@@ -292,8 +287,7 @@ class Scout:
                         self._touching(base)
                     eviction = unlinker.evict(shards)
                     answers.append(eviction)
-                    for bucket, name, _ in shards:
-                        touched.setdefault(bucket, set()).add(name)
+                    touched += [(bucket, name) for bucket, name, _ in shards]
                     if eviction.culprit:
                         tree.on_culprit(eviction.culprit, eviction.errno)
             tree.look(touched, Origin.LOOK)
@@ -313,12 +307,12 @@ def _groups(
     return groups
 
 
-def main(host: int) -> None:
+def main(host: int, position: int) -> None:
     """The scout process: commands at standard input, the stream at standard output."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     commands, stream = os.dup(0), os.dup(1)
     os.dup2(2, 1)
-    Scout(commands, stream, host).run()
+    Scout(commands, stream, Position(position), host).run()
     sys.stderr.flush()

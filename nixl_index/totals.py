@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nixl_index.packed import MAX_DIRECTORIES, Packing
+from nixl_index.packed import DIRECTORY, MAX_DIRECTORIES, Packing
 
 
 class Totals:
@@ -65,8 +65,8 @@ class Totals:
             self.nbytes[base] -= Packing.sum_bytes(packed)
             return
         bases, shards, nbytes = self.bases, self.shards, self.nbytes
-        for directory, disk_bytes in Packing.weights(packed):
-            base = bases[directory]
+        for word, disk_bytes in Packing.words(packed):
+            base = bases[word & DIRECTORY]
             shards[base] -= 1
             nbytes[base] -= disk_bytes
 

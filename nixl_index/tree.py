@@ -7,7 +7,7 @@ once more: what an event told of is told as of the event, by a later look, and d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from stat import S_ISREG
 from time import monotonic
 
@@ -16,7 +16,7 @@ from nixl_index.disk import UNKNOWN, Base, Directory, first_changed, identity_of
 from nixl_index.guard import Guard
 from nixl_index.layout import Layout
 from nixl_index.listing import STEP_SECONDS, Found, list_bucket
-from nixl_index.looks import Dirty, Errors, Reads, Table, Tell, look
+from nixl_index.looks import Dirty, Errors, Name, Reads, Table, Tell, look
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.scans import Scans, Steps
 from nixl_index.watches import Watches
@@ -115,7 +115,7 @@ class Tree:
         dirty = self._dirty
         for directory, mask, name in self.watches.read():
             if name and directory.is_bucket:
-                (self._reads if mask & inotify.READ else dirty).add(directory, name)
+                (self._reads if mask & inotify.READ else dirty).add((directory, name))
             elif not name:
                 self.visit(directory, Origin.EVENT)
             elif mask & inotify.IS_DIRECTORY and self._layout.matches(directory.level, name):
@@ -137,20 +137,20 @@ class Tree:
     def tell_all_dirty(self) -> Steps:
         """The same for every name that waits now, step by step; what comes meanwhile is not waited for."""
         dirty, self._dirty = self._dirty, Dirty()
-        while dirty.names:
+        while dirty:
             self._tell_some(dirty)
             yield
         self._reads.tell(self._tell)
 
     def _tell_some(self, dirty: Dirty) -> bool:
         told, until = True, monotonic() + STEP_SECONDS
-        while dirty.names:
+        while dirty:
             told = self.look(dirty.take(_LOOK_NAMES), Origin.EVENT) and told
             if monotonic() > until:
                 break
         return told
 
-    def look(self, names: Mapping[Directory, set[bytes]], origin: Origin) -> bool:
+    def look(self, names: Iterable[Name], origin: Origin) -> bool:
         """Look at these names now, and tell what they are. False where a directory turned out to be another one: it
         was asked to be listed, and that tells the rest."""
         reads = self._reads if self._counts_reads else None
@@ -341,10 +341,9 @@ class Tree:
 
     def _tell_found(self, bucket: Directory, found: Found, origin: Origin) -> None:
         self.drain()
-        later = self._dirty.names.get(bucket, ())
         table = Table(origin)
         for name, stat in found.items():
-            if name not in later and S_ISREG(stat.st_mode):
+            if (bucket, name) not in self._dirty and S_ISREG(stat.st_mode):
                 table.add(bucket, name, stat)
         self.tell_dirty()
         if not bucket.base.frozen:

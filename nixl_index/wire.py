@@ -37,7 +37,6 @@ _FIELDS: dict[type[Any], str] = {
     r.Lost: "s",
     r.Crawled: "i",
     r.Status: "iiniis",
-    r.At: "i",
     r.Done: "i",
     r.Config: "ilslffi",
     r.Measured: "il",
@@ -62,8 +61,6 @@ _NAMED = (r.Shards, r.Reads, r.Gone, r.Look, r.Evict)
 _KINDS: tuple[type[Any], ...] = (*_FIELDS, *_TABLES)
 _KIND_OF = {kind: number for number, kind in enumerate(_KINDS, 1)}
 
-AT = _KIND_OF[r.At]
-"""The kind of a frame that holds an `At`."""
 Frame: TypeAlias = tuple[int, bytes]
 """Kind and payload."""
 

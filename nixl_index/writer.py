@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 0.001
 """After so long the writer lets the lock and the GIL go, so that no thread of the host waits long for either."""
-_CHUNK_RECORDS = 128
+_CHUNK_RECORDS = 256
 
 
 class ShardWriter:
@@ -57,22 +57,22 @@ class ShardWriter:
 
     def on_shards(self, found: records.Shards) -> None:
         """These shards are. O(records * log n)."""
-        upsert, split, places = self._order.upsert, self._split, self._places
+        split, places = self._split, self._places
         rows = zip(_text(found.names), found.directories, found.mtimes, found.sizes, strict=True)
-        # The shards of a group side by side, so that they share one move.
-        ordered = iter(sorted(rows)) if found.origin == Origin.EVENT else rows
-        for chunk in _chunks(ordered):
+        for chunk in _chunks(rows):
             watchful = self._is_watchful(found.origin)
-            keys_of = [split(row[0]) for row in chunk]
-            with self._lock, self._order.batch():
-                for (name, directory, mtime, size), parsed in zip(chunk, keys_of, strict=True):
-                    if parsed is None:
-                        self._on_ignored(name)
-                        continue
-                    key = places[directory].prefix + parsed[0]
-                    change = upsert(key, parsed[1], directory, mtime, size)
-                    if watchful:
-                        self._on_change(found.origin, key, directory, name, change)
+            shards = []
+            for name, directory, mtime, size in chunk:
+                parsed = split(name)
+                if parsed is None:
+                    self._on_ignored(name)
+                else:
+                    shards.append((places[directory].prefix + parsed[0], parsed[1], directory, mtime, size))
+            with self._lock:
+                changes = self._order.upsert_all(shards)
+                if watchful:
+                    for (key, tail, directory, _, _), change in zip(shards, changes, strict=True):
+                        self._on_change(found.origin, key, directory, places[directory].name_of(key, tail), change)
         keys, self._read = self._read, set()
         self._touch(keys)
 

@@ -375,10 +375,14 @@ class GroupOrderMachine(RuleBasedStateMachine):
 
     @rule(
         writes=st.lists(st.tuples(KEYS, TAILS, DIRECTORIES, TIMES, st.integers(0, 2)), min_size=1, max_size=6),
-        batched=st.booleans(),
+        how=st.sampled_from(("one by one", "in a batch", "all at once")),
     )
-    def upsert(self, writes: list[tuple[str, str, int, int, int]], batched: bool) -> None:
-        with self.order.batch() if batched else nullcontext():
+    def upsert(self, writes: list[tuple[str, str, int, int, int]], how: str) -> None:
+        if how == "all at once":
+            for write, change in zip(writes, self.order.upsert_all(writes), strict=True):
+                self.note(*write, change)
+            return
+        with self.order.batch() if how == "in a batch" else nullcontext():
             for write in writes:
                 self.write(*write)
 
@@ -403,7 +407,10 @@ class GroupOrderMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(shards))
 
     def write(self, key: str, tail: str, directory: int, mtime: int, size: int) -> None:
-        change = self.order.upsert(key, tail, directory, mtime, size)
+        self.note(key, tail, directory, mtime, size, self.order.upsert(key, tail, directory, mtime, size))
+
+    def note(self, key: str, tail: str, directory: int, mtime: int, size: int, change: Change) -> None:
+        """What `upsert` said it did is what had to be done."""
         shard = (directory, tail)
         entry = self.entries.setdefault(key, Entry(0))
         old = entry.shards.get(shard)

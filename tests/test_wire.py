@@ -24,7 +24,6 @@ MESSAGES: list[Message] = [
     records.Lost(records.OVERFLOW),
     records.Crawled(2),
     records.Status(256, 1, ["no room"], 2, 0, ""),
-    records.At(-1),
     records.Done(9),
     records.Shards(0, [1, 2], [-(2**63) + 1, 2**63 - 1], [0, 2**60], [b"a_m", b"\xff\n"]),
     records.Reads([1, 1], [b"a", b"b"]),
