@@ -306,6 +306,51 @@ def test_a_group_keeps_one_copy_of_its_key(order: GroupOrder) -> None:
         order.check()  # It asserts this identity.
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_upsert_all_is_upsert_of_each(clock: Clock, opened: bool) -> None:
+    """Whatever way it takes inside: tails known and new, groups known and new, of the past, the future and twice."""
+    rows = [
+        (key, tail, directory, mtime, 4096)
+        for mtime in (30, 10, 2_000, 20)
+        for key in ("abcd" if mtime == 2_000 else "abc")
+        for tail in ("_k", "_v", "/whole")
+        for directory in (0, 2)
+        if (mtime + directory) % 3 or tail != "_v"
+    ]
+    orders = [GroupOrder(clock), GroupOrder(clock)]
+    for order in orders:
+        for base in (0, 0, 1):
+            order.add_directory(base)
+        if opened:
+            order.open()
+        order.hold("b")
+    one_by_one, at_once = orders
+    changes = [one_by_one.upsert(*row) for row in rows]
+    assert at_once.upsert_all(rows) == changes
+    assert set(changes) == {Change.NEW, Change.REWRITTEN}
+    for order in orders:
+        order.check()
+    assert [at_once.snapshot(key) for key in "abcd"] == [one_by_one.snapshot(key) for key in "abcd"]
+    assert (at_once.totals.shards, at_once.totals.nbytes) == (one_by_one.totals.shards, one_by_one.totals.nbytes)
+
+
+def test_upsert_all_raises_the_recency_with_each_newer_shard(order: GroupOrder) -> None:
+    order.upsert_all([("a", "_k", 0, 1, 4096), ("a", "_v", 0, 1, 4096)])  # the tails are known from now on
+    order.upsert_all([("b", "_k", 0, 10, 4096), ("b", "_v", 0, 30, 4096), ("c", "_k", 0, 20, 4096)])
+    assert list(order) == ["a", "c", "b"]
+    assert recency(order, "b") == 30
+
+
+def test_upsert_all_brings_a_stranded_group_back(order: GroupOrder) -> None:
+    """A shard on a live base makes a group evictable all of whose shards were on a frozen one."""
+    order.upsert_all([("a", "_k", 0, 10, 1), ("b", "_k", 2, 20, 1)])
+    order.freeze(0)
+    assert order.oldest() == "b", "the other one is stranded now"
+    order.upsert_all([("a", "_k", 2, 5, 1)])
+    order.check()
+    assert list(order) == ["a", "b"]
+
+
 def test_snapshot_of_an_unknown_key(order: GroupOrder) -> None:
     with pytest.raises(KeyError):
         order.snapshot("a")
