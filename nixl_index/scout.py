@@ -278,7 +278,7 @@ class Scout:
         waiting = deque(_groups(list(rows), command.lengths))
         while waiting:
             until, entries = monotonic() + STEP_SECONDS, 0
-            touched: list[Name] = []
+            gone, doubtful = list[Name](), list[Name]()
             with Unlinker() as unlinker:
                 while waiting and entries < STEP_ENTRIES and monotonic() < until:
                     shards = waiting.popleft()
@@ -287,14 +287,19 @@ class Scout:
                         self._touching(base)
                     eviction = unlinker.evict(shards)
                     answers.append(eviction)
-                    touched += [(bucket, name) for bucket, name, _ in shards]
+                    gone += eviction.unlinked
+                    if len(eviction.unlinked) < len(shards):
+                        doubtful += [(bucket, name) for bucket, name, _ in shards]
                     if eviction.culprit:
                         tree.on_culprit(eviction.culprit, eviction.errno)
-            tree.look(touched, Origin.LOOK)
+            if gone:
+                numbers = [bucket.number for bucket, _ in gone]
+                self._tell(records.Gone(Origin.LOOK, numbers, [name for _, name in gone]))
+            tree.look(doubtful, Origin.LOOK)
             if waiting:
                 yield
-        _outcomes, unlinked, freed, errnos, _ = zip(*answers, strict=True)
-        self._tell(records.Evicted(command.number, [int(o) for o in _outcomes], unlinked, freed, errnos))
+        outcomes, unlinked, freed, errnos, _ = zip(*answers, strict=True)
+        self._tell(records.Evicted(command.number, outcomes, [len(names) for names in unlinked], freed, errnos))
 
 
 def _groups(

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from nixl_index.disk import Directory, disk_bytes_of, mtime_of
+from nixl_index.looks import Name
 from nixl_index.records import Outcome
 
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,10 +27,11 @@ STALE_SECONDS = 0.001
 
 
 class Eviction(NamedTuple):
-    """What became of one group. `culprit` is the directory to look at again where the outcome is FROZEN."""
+    """What became of one group. `unlinked` are proven to be gone: by this very unlink, in the directory that was
+    indexed. `culprit` is the directory to look at again where the outcome is FROZEN."""
 
     outcome: Outcome
-    unlinked: int = 0
+    unlinked: Sequence[Name] = ()
     freed: int = 0
     errno: int = 0
     culprit: Directory | None = None
@@ -71,7 +73,7 @@ class Unlinker:
         fd = None
         if above is not None or not directory.parent:
             try:
-                fd = os.open(directory.path if above is None else os.path.basename(directory.path), _OPEN, dir_fd=above)
+                fd = os.open(directory.path if above is None else directory.path.rpartition(b"/")[2], _OPEN, dir_fd=above)
             except (FileNotFoundError, NotADirectoryError):
                 fd = None
             except OSError as error:
@@ -108,7 +110,8 @@ class Unlinker:
             if error.errno in _BASE_FAULTS:
                 return Eviction(Outcome.FROZEN, errno=error.errno, culprit=bucket.base.root)
             return Eviction(Outcome.FAILED, errno=error.errno or errno.EIO)
-        unlinked = freed = failure = 0
+        unlinked: list[Name] = []
+        freed = failure = 0
         links: dict[tuple[int, int], int] = {}
         fresh_until = monotonic() + STALE_SECONDS
         for bucket, fd, name, stat in found:
@@ -125,7 +128,7 @@ class Unlinker:
                 if failure in _BASE_FAULTS:
                     return Eviction(Outcome.FROZEN, unlinked, freed, failure, bucket.base.root)
             else:
-                unlinked += 1
+                unlinked.append((bucket, name))
                 file = (stat.st_dev, stat.st_ino)
                 links[file] = links.get(file, stat.st_nlink) - 1
                 freed += 0 if links[file] else disk_bytes_of(stat)
