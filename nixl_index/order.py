@@ -47,15 +47,13 @@ class GroupOrder:
 
     def __init__(self, clock: Callable[[], int] = time.time_ns, packing: Packing | None = None) -> None:
         self.packing = Packing() if packing is None else packing
-        self._loading = True
         self._clock = clock
         self._ranks = Ranks()
         self._first_seen = FirstSeen(clock, self.packing)
         self.totals = Totals()
         """Shards and disk bytes, of each base and in all: to be read."""
         self._marks = bytearray()
-        self._held: dict[str, int] = {}
-        self._stranded: set[str] = set()
+        self._held, self._stranded = self._ranks.held, self._ranks.stranded
 
     # Directories and listings
 
@@ -110,7 +108,7 @@ class GroupOrder:
         if rank is None:
             self.totals.add(directory, disk_bytes)
             effective = self._first_seen.add(key, directory, tail, mtime_ns)
-            self._ranks.add(key, effective, fresh, self._loading or key in self._held)
+            self._ranks.add(key, effective, fresh)
             return Change.NEW
         recency, key = rank
         if old is None:
@@ -118,7 +116,7 @@ class GroupOrder:
             effective = self._first_seen.add(key, directory, tail, mtime_ns)
             self._ranks.write(rank, max(recency, effective), fresh)
             if key in self._stranded and self.totals.live(directory):
-                self._unstrand(key)
+                self._ranks.unstrand((key,))
             return Change.NEW
         self.totals.resize(directory, disk_bytes - old[1])
         if old[0] == mtime_ns:
@@ -152,7 +150,7 @@ class GroupOrder:
                 changes.append(new)
                 add(directory, disk_bytes)
                 if rank is None:
-                    ranks.add(key, mtime_ns, longer, self._loading or key in self._held)
+                    ranks.add(key, mtime_ns, longer)
                     continue
                 ranks.loose[key] = longer
                 if mtime_ns > rank[0]:
@@ -182,13 +180,11 @@ class GroupOrder:
     @property
     def loading(self) -> bool:
         """Whether `open()` is still to come."""
-        return self._loading
+        return self._ranks.loading
 
     def open(self) -> None:
         """End loading: sort all groups, once. O(n log n), 2 s for a million. Idempotent."""
-        if self._loading:
-            self._loading = False
-            self._ranks.fasten(key for key in self._ranks.by_key if key not in self._held)
+        self._ranks.open()
 
     def touch(self, key: str, recency_ns: int) -> bool:
         """Raise the recency of a group to this; never lower it. False when the key is not known. O(log n)."""
@@ -209,14 +205,13 @@ class GroupOrder:
             rank, packed = self._ranks.order.peekitem(0)
             if self.totals.any_live(packed):
                 return rank[1]
-            self._ranks.loosen(rank)
-            self._stranded.add(rank[1])
+            self._ranks.strand(rank)
         return None
 
     def pop_oldest(self) -> Popped | None:
         """Take the oldest group out; None when there is none to take. O(s + log n). Where a base is frozen, amortized;
         then only shards on live bases are taken, and the rest is stranded. Raises RuntimeError while loading."""
-        if self.totals.frozen or self._loading:
+        if self.totals.frozen or self._ranks.loading:
             key = self.oldest()
             return None if key is None else self._pop_live(key)
         if not self._ranks.order:
@@ -248,7 +243,6 @@ class GroupOrder:
         if rank is None:
             return None
         packed = self._ranks.remove(rank)
-        self._stranded.discard(key)
         self._gone(key, packed)
         return Popped(rank[1], rank[0], packed)
 
@@ -274,11 +268,11 @@ class GroupOrder:
                 # Only an mtime that was in the future can be above the recency. It was seen no later than that.
                 self._first_seen.put(key, directory, tail, popped.recency_ns)
         if rank is None:
-            self._ranks.add(key, popped.recency_ns, packed, self._loading or key in self._held)
+            self._ranks.add(key, popped.recency_ns, packed)
             return
         self._ranks.write(rank, max(rank[0], popped.recency_ns), packed)
         if any_live and key in self._stranded:
-            self._unstrand(key)
+            self._ranks.unstrand((key,))
 
     def __len__(self) -> int:
         """The number of groups, loose ones too. O(1)."""
@@ -302,19 +296,11 @@ class GroupOrder:
     def hold(self, key: str) -> None:
         """Keep the group of this key, now or formed later, from being popped, until as many calls of `release`.
         O(log n)."""
-        self._held[key] = self._held.get(key, 0) + 1
-        rank = self._ranks.by_key.get(key)
-        if rank is not None and key not in self._ranks.loose:
-            self._ranks.loosen(rank)
+        self._ranks.hold(key)
 
     def release(self, key: str) -> None:
         """Undo one `hold`. O(log n). Raises KeyError when the key is not held."""
-        self._held[key] -= 1
-        if self._held[key]:
-            return
-        del self._held[key]
-        if key in self._ranks.loose and not self._loading and key not in self._stranded:
-            self._ranks.fasten((key,))
+        self._ranks.release(key)
 
     def held(self, key: str) -> bool:
         """Whether the key is held. O(1)."""
@@ -327,9 +313,7 @@ class GroupOrder:
     def thaw(self, base: int) -> None:
         """Shards on this base can be popped again. O(m log n) for m stranded groups. Idempotent."""
         self.totals.frozen.discard(base)
-        back = {key for key in self._stranded if self.totals.any_live(self._ranks.loose[key])}
-        self._stranded -= back
-        self._ranks.fasten(back - self._held.keys())
+        self._ranks.unstrand([key for key in self._stranded if self.totals.any_live(self._ranks.loose[key])])
 
     # Helpers
 
@@ -347,8 +331,7 @@ class GroupOrder:
         for directory, tail, mtime_ns, _, _ in self.packing.rows(live):
             self._first_seen.forget(key, directory, tail, mtime_ns)
         self.totals.subtract_packed(live)
-        self._stranded.add(key)
-        self._ranks.loosen(rank)
+        self._ranks.strand(rank)
         self._ranks.write(rank, recency if touched else self._first_seen.newest(key, rest), rest)
         return Popped(key, recency, live)
 
@@ -357,13 +340,8 @@ class GroupOrder:
             self._first_seen.by_key.pop(key, None)
         self.totals.subtract_packed(packed)
 
-    def _unstrand(self, key: str) -> None:
-        self._stranded.discard(key)
-        if key not in self._held:
-            self._ranks.fasten((key,))
-
     def _require_open(self) -> None:
-        if self._loading:
+        if self._ranks.loading:
             raise RuntimeError("the order is loading: open() comes first")
 
     def check(self) -> None:
@@ -377,10 +355,4 @@ class GroupOrder:
             identities = {(directory, tail) for directory, tail, *_ in self.packing.rows(packed)}
             assert 0 < len(identities) == self.packing.count(packed), f"{key!r} is empty, or has a shard twice"
             assert self._ranks.by_key[key][0] >= self._first_seen.newest(key, packed)
-        assert all(count > 0 for count in self._held.values())
         assert not any(self.totals.any_live(groups[key]) for key in self._stranded)
-        if self._loading:
-            assert not self._ranks.order
-            assert not self._stranded
-        else:
-            assert self._ranks.loose.keys() == self._stranded | (self._held.keys() & groups.keys())

@@ -5,7 +5,7 @@ The lower half of `GroupOrder`: `FirstSeen` says what an mtime counts as, `Ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -68,18 +68,24 @@ class FirstSeen:
 
 
 class Ranks:
-    """Groups by key, sorted by rank as far as they are not loose. Costs are for n groups.
+    """Groups by key, sorted by rank as far as they are not loose: while all are loading, or one is held, stranded or on
+    the move. Costs are for n groups.
 
     The packed shards of a group stand in exactly one of `order` and `loose`. The rank is one object in `by_key` and
     `order`, and its key is the very key of `by_key`: a second copy would cost 100 bytes a group.
     """
 
-    __slots__ = ("_moving", "by_key", "loose", "order")
+    __slots__ = ("_moving", "by_key", "held", "loading", "loose", "order", "stranded")
 
     def __init__(self) -> None:
         self.by_key: dict[str, Rank] = {}
         self.order: SortedDict = SortedDict()
         self.loose: dict[str, bytes] = {}
+        self.loading = True
+        self.held: dict[str, int] = {}
+        """How many holds there are of a key, also of one whose group is not there."""
+        self.stranded: set[str] = set()
+        """Groups that have nothing on a live base."""
         self._moving: set[str] | None = None
 
     def begin(self) -> None:
@@ -102,10 +108,16 @@ class Ranks:
             packed = self.order[rank]
         return packed
 
-    def add(self, key: str, recency_ns: int, packed: bytes, loose: bool) -> None:
+    def open(self) -> None:
+        """End loading. O(n log n). Idempotent."""
+        if self.loading:
+            self.loading = False
+            self.fasten(key for key in self.by_key if key not in self.held)
+
+    def add(self, key: str, recency_ns: int, packed: bytes) -> None:
         """A group that is not there yet. O(log n)."""
         rank = self.by_key[key] = (recency_ns, key)
-        if loose:
+        if self.loading or key in self.held:
             self.loose[key] = packed
         elif self._moving is not None:
             self._moving.add(key)
@@ -133,10 +145,37 @@ class Ranks:
     def remove(self, rank: Rank) -> bytes:
         """Take a group out, wherever it stands; returns its shards. O(log n)."""
         del self.by_key[rank[1]]
+        self.stranded.discard(rank[1])
         packed = self.loose.pop(rank[1], None)
         if packed is None:
             packed = self.order.pop(rank)
         return packed
+
+    def hold(self, key: str) -> None:
+        """Keep this key's group loose, now or when it is formed, until as many calls of `release`. O(log n)."""
+        self.held[key] = self.held.get(key, 0) + 1
+        rank = self.by_key.get(key)
+        if rank is not None and key not in self.loose:
+            self.loosen(rank)
+
+    def release(self, key: str) -> None:
+        """Undo one `hold`. O(log n). Raises KeyError when the key is not held."""
+        self.held[key] -= 1
+        if self.held[key]:
+            return
+        del self.held[key]
+        if key in self.loose and not self.loading and key not in self.stranded:
+            self.fasten((key,))
+
+    def strand(self, rank: Rank) -> None:
+        """A group of the order has nothing on a live base any more. O(log n)."""
+        self.loosen(rank)
+        self.stranded.add(rank[1])
+
+    def unstrand(self, keys: Collection[str]) -> None:
+        """These have something there again. O(m log n) for m keys."""
+        self.stranded.difference_update(keys)
+        self.fasten(key for key in keys if key not in self.held)
 
     def loosen(self, rank: Rank) -> None:
         """Take a group out of the order and keep it loose. O(log n)."""
@@ -154,6 +193,12 @@ class Ranks:
     def check(self) -> None:
         """Assert that the three agree. O(n log n)."""
         assert self._moving is None
+        assert all(count > 0 for count in self.held.values())
+        if self.loading:
+            assert not self.order
+            assert not self.stranded
+        else:
+            assert self.loose.keys() == self.stranded | (self.held.keys() & self.by_key.keys())
         self.order._check()
         assert len(self.order) + len(self.loose) == len(self.by_key)
         assert self.order.keys() | {self.by_key[key] for key in self.loose} == set(self.by_key.values())

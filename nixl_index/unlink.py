@@ -72,8 +72,9 @@ class Unlinker:
         above = self._open(directory.parent) if directory.parent else None
         fd = None
         if above is not None or not directory.parent:
+            name = directory.path if above is None else directory.path.rpartition(b"/")[2]
             try:
-                fd = os.open(directory.path if above is None else directory.path.rpartition(b"/")[2], _OPEN, dir_fd=above)
+                fd = os.open(name, _OPEN, dir_fd=above)
             except (FileNotFoundError, NotADirectoryError):
                 fd = None
             except OSError as error:
