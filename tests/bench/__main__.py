@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
-from tests.bench import apply, evict, live, pop
-from tests.bench.harness import Result, Settings, Subject, header, line, write_json
+from tests.bench import apply, evict, live, order, reads, resident, scan
+from tests.bench.harness import Settings, Subject, roomy_directory
+from tests.bench.rows import Result, header, line, merged, write_json
 
-SUBJECTS: dict[str, Subject] = {"pop": pop.run, "apply": apply.run, "evict": evict.run, "live": live.run}
+SUBJECTS: dict[str, Subject] = {
+    "order": order.run,
+    "apply": apply.run,
+    "scan": scan.run,
+    "resident": resident.run,
+    "evict": evict.run,
+    "reads": reads.run,
+    "live": live.run,
+}
+_QUICK_SHARDS = 8_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -16,18 +29,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure the index.")
     parser.add_argument("--only", choices=SUBJECTS, action="append", metavar="NAME", help=", ".join(SUBJECTS))
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few seconds; its figures mean nothing")
-    parser.add_argument("--json", metavar="FILE", help="write all rows there as well")
+    parser.add_argument("--runs", type=_count, default=1, metavar="N", help="run each subject N times: medians, spread")
+    parser.add_argument("--shards", type=_count, default=1_000_000, metavar="N", help="the size of the large trees")
+    parser.add_argument("--json", metavar="FILE", help="write all rows of all runs there as well")
     parser.add_argument("--dir", metavar="DIR", help="where to make the trees: a tmpfs, or the disk of interest")
+    parser.add_argument("--peer", metavar="SCRIPT", help="a script that times SGLang's cleaner: see peer.py")
     options = parser.parse_args(arguments)
-    settings = Settings(options.quick, options.dir)
-    results: list[Result] = []
+    shards = _QUICK_SHARDS if options.quick else options.shards
+    peer = options.peer and os.path.abspath(options.peer)
+    runs: list[list[Result]] = [[] for _ in range(options.runs)]
     print(header(), flush=True)
-    for name in options.only or SUBJECTS:
-        for result in SUBJECTS[name](settings):
-            results.append(result)
-            print(line(result), flush=True)
+    directory = options.dir or roomy_directory(shards)
+    with tempfile.TemporaryDirectory(prefix="nixl-index-bench-", dir=directory) as root:
+        settings = Settings(Path(root), shards, options.quick, peer)
+        for name in options.only or SUBJECTS:
+            _run(SUBJECTS[name], settings, runs)
     if options.json:
-        write_json(options.json, results, settings)
+        write_json(options.json, runs, shards=shards, quick=options.quick)
+
+
+def _run(subject: Subject, settings: Settings, runs: Sequence[list[Result]]) -> None:
+    """Run one subject as often as there are runs, and print its rows: as they come where there is one run."""
+    told: list[list[Result]] = []
+    for run in runs:
+        told.append([])
+        for result in subject(settings):
+            told[-1].append(result)
+            if len(runs) == 1:
+                print(line(result), flush=True)
+        run += told[-1]
+    if len(runs) > 1:
+        print("\n".join(map(line, merged(told))), flush=True)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
 
 
 if __name__ == "__main__":

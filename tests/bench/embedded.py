@@ -17,7 +17,6 @@ from tests.bench.spin import Run
 from tests.bench.trees import all_paths, read_disk
 
 Variant = Literal["process", "thread", "stock"]
-VARIANTS: tuple[Variant, ...] = ("process", "thread", "stock")
 SYNC_SECONDS = 120.0
 GRACE_SECONDS = 5.0
 

@@ -1,97 +1,72 @@
-"""What all subjects share: the row of a result, the table, the JSON, the settings and the scratch directory."""
+"""What all subjects share: the settings, the trees, and the processes that they start."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
-import statistics
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tests.bench.rows import Result
+from tests.bench.trees import RANKS, fill, make_bases
 
 ROOT = Path(__file__).resolve().parents[2]
 """Where `python -m tests.bench...` can be started from."""
+_TMPFS = "/dev/shm"
+_CHILD_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a run goes: `quick` is a smoke run of seconds, whose figures mean nothing."""
 
+    root: Path
+    """Where trees are made; whoever made it removes it."""
+    shards: int = 1_000_000
+    """The size of the large trees."""
     quick: bool = False
-    directory: str | None = None
-    """Where trees are made; the system's temporary directory unless given."""
+    peer: str | None = None
+    """A Python script that times another cleaner: see `peer.py`."""
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A fresh directory, removed afterwards."""
-        with tempfile.TemporaryDirectory(prefix="nixl-index-bench-", dir=self.directory) as path:
+        with tempfile.TemporaryDirectory(dir=self.root) as path:
             yield Path(path)
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One figure. `baseline` is the same figure without the index, or of what the index replaces."""
-
-    name: str
-    value: float
-    unit: str
-    baseline: float | None = None
-    ratio: float | None = None
-    """`value / baseline`."""
-    details: dict[str, object] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, name: str, value: float, unit: str, baseline: float | None = None, **details: object) -> Result:
-        """A row with its ratio."""
-        ratio = value / baseline if baseline else None
-        return cls(name, value, unit, baseline, ratio, {k: v for k, v in details.items() if v is not None})
+    def tree(self, shards: int, ranks: int = RANKS, disks: int = 2) -> list[str]:
+        """The base dirs of a tree that all subjects share, made when it is first asked for. Who takes from it puts
+        back."""
+        root = self.root / f"{shards}-shards-of-{ranks}-on-{disks}"
+        if root.exists():
+            return [str(root / f"disk{number}") for number in range(disks)]
+        bases = make_bases(root, disks)
+        fill(bases, shards // ranks, ranks)
+        return bases
 
 
 Subject = Callable[[Settings], Iterable[Result]]
 
-_COLUMNS = "{:<44} {:>12} {:<9} {:>12} {:>8}  {}"
+
+def roomy_directory(shards: int) -> str | None:
+    """A tmpfs where it has room for all trees, else None: the system's temporary directory."""
+    if not os.path.isdir(_TMPFS):
+        return None
+    there = os.statvfs(_TMPFS)
+    free = min(there.f_bavail * there.f_frsize, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    # Two large trees and some small ones, an empty file at a kilobyte; and what is written for a moment.
+    return _TMPFS if there.f_favail > 2.5 * shards and free > 2_500 * shards + (1 << 30) else None
 
 
-def header() -> str:
-    """The head of the table."""
-    return _COLUMNS.format("name", "value", "unit", "baseline", "ratio", "details")
-
-
-def line(result: Result) -> str:
-    """A row of the table."""
-    details = ", ".join(f"{key} {_short(value)}" for key, value in result.details.items())
-    cells = ("" if value is None else _short(value) for value in (result.baseline, result.ratio))
-    return _COLUMNS.format(result.name, _short(result.value), result.unit, *cells, details).rstrip()
-
-
-def write_json(path: str, results: Sequence[Result], settings: Settings) -> None:
-    """All rows, and what they were measured on."""
-    run = {
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg(),
-        "quick": settings.quick,
-    }
-    text = json.dumps({"run": run, "results": [asdict(result) for result in results]}, indent=1)
-    Path(path).write_text(text + "\n", encoding="utf-8")
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of them lies; 0.0 of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def median(values: Sequence[float]) -> float:
-    """The median; 0.0 of none."""
-    return statistics.median(values) if values else 0.0
-
-
-def _short(value: object) -> str:
-    if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+def child(module: str, *task: object, arguments: tuple[str, ...] = ()) -> Any:
+    """Run one module of this package in a fresh process, with its task as JSON, and return what it told as JSON. Its
+    standard error is ours, so that warnings of the index are seen."""
+    command = [sys.executable, "-m", f"tests.bench.{module}", *arguments, *([json.dumps(task)] if task else [])]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=_CHILD_SECONDS, text=True)
+    return json.loads(done.stdout)

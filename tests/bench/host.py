@@ -8,13 +8,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cpu import machine_seconds, thread_seconds
 from tests.bench.embedded import Embedded, Variant, embed
-from tests.bench.harness import median, quantile
+from tests.bench.rows import median, quantile
 from tests.bench.spin import Run, beside
 from tests.bench.trees import make_bases
 from tests.bench.writer import Board, Writer
@@ -147,14 +147,9 @@ def measure(task: Task) -> dict[str, Any]:
 def main() -> None:
     """Do the task that the command line holds, and print what came of it."""
     logging.basicConfig()
-    task = json.loads(sys.argv[1])
+    (task,) = json.loads(sys.argv[1])
     task["load"] = Load(**task["load"])
     print(json.dumps(measure(Task(**task))))
-
-
-def command_line(task: Task) -> list[str]:
-    """What starts a host."""
-    return [sys.executable, "-m", "tests.bench.host", json.dumps(asdict(task))]
 
 
 if __name__ == "__main__":

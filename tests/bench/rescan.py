@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from nixl_index import KeyScheme
 
 
-def evict_oldest(bases: Sequence[str], scheme: KeyScheme, n: int) -> int:
-    """Walk all buckets, group what is there, and unlink the `n` groups whose newest shard is oldest. Returns how many
-    files were unlinked."""
+def read(bases: Sequence[str], scheme: KeyScheme) -> dict[str, tuple[int, list[str]]]:
+    """Walk all buckets, and group what is there: the newest mtime, in ns, and the paths of each group."""
     groups: dict[str, tuple[int, list[str]]] = {}
     for base in bases:
         for bucket in os.listdir(base):
@@ -22,10 +21,17 @@ def evict_oldest(bases: Sequence[str], scheme: KeyScheme, n: int) -> int:
                 newest, paths = groups.setdefault(key, (0, []))
                 paths.append(path)
                 groups[key] = (max(newest, os.lstat(path).st_mtime_ns), paths)
-    oldest = sorted((newest, key) for key, (newest, _) in groups.items())[:n]
-    unlinked = 0
-    for _, key in oldest:
+    return groups
+
+
+def evict_oldest(bases: Sequence[str], scheme: KeyScheme, n: int) -> None:
+    """Read the tree, and unlink the `n` groups whose newest shard is oldest."""
+    groups = read(bases, scheme)
+    for _, key in sorted((newest, key) for key, (newest, _) in groups.items())[:n]:
         for path in groups[key][1]:
             os.unlink(path)
-            unlinked += 1
-    return unlinked
+
+
+def list_names(bases: Sequence[str]) -> int:
+    """The least that a reading can do: list all names. Returns how many there are."""
+    return sum(len(os.listdir(f"{base}/{bucket}")) for base in bases for bucket in os.listdir(base))

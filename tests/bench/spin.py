@@ -107,3 +107,10 @@ def beside(run: Run, spinning: bool, work: Callable[[], T], count: Callable[[], 
     if errors:
         raise errors[0]
     return results[0]
+
+
+def spun_alone(seconds: float) -> Run:
+    """What the main thread sees that spins for so long with nothing beside it."""
+    run, until = Run(), time.monotonic() + seconds
+    run.spin(lambda: time.monotonic() > until)
+    return run

@@ -1,4 +1,4 @@
-"""A process that writes pages at a rate, or as fast as it can, and tells when each file was closed.
+"""A process that writes or reads pages at a rate, or as fast as it can, and tells when each file was closed.
 
 It tells through a file that both sides map: the host's loop can look without a system call, which would give its GIL
 away. The times are of `time.monotonic()`, a clock that all processes share.
@@ -23,6 +23,8 @@ FULL_RATE = 120_000
 """More files a second than one Python process can make: how much room a run at full speed gets."""
 _READY, _GO, _DONE, _COUNT, _HEAD = range(5)
 _START_SECONDS = 30.0
+_STRIDE = 7_919
+"""A prime, so that it meets every page."""
 
 
 class Board:
@@ -69,10 +71,10 @@ class Board:
 class Writer:
     """A writer process, ready to go. Leaving the context ends it."""
 
-    def __init__(self, board: str, bases: Sequence[str], rate: int, seconds: float) -> None:
-        """`rate` is in files a second; 0 is as fast as it can."""
+    def __init__(self, board: str, bases: Sequence[str], rate: int, seconds: float, read: int = 0) -> None:
+        """`rate` is in files a second; 0 is as fast as it can. With `read` it reads pages that are there, so many."""
         self.board = Board(board, int((rate or FULL_RATE) * seconds) + RANKS)
-        task = json.dumps([board, list(bases), rate, seconds])
+        task = json.dumps([board, list(bases), rate, seconds, read])
         self._process = subprocess.Popen([sys.executable, "-m", "tests.bench.writer", task], cwd=ROOT)
 
     @property
@@ -99,15 +101,21 @@ class Writer:
             raise RuntimeError(f"the writer ended with exit code {code}")
 
 
-def write(board: Board, bases: Sequence[str], rate: int, seconds: float) -> None:
-    """Write page after page. Paced by the page: a server's writes come in such bursts."""
+def page_read(number: int, pages: int) -> int:
+    """Which of so many pages is read at this turn: each once, all over the tree, then all over again."""
+    return number * _STRIDE % pages
+
+
+def write(board: Board, bases: Sequence[str], rate: int, seconds: float, read: int) -> None:
+    """Write page after page, or read them, all over the tree. Paced by the page: a server's calls come in such
+    bursts."""
     board.cells[_READY] = time.monotonic()
     board.wait(_GO)
     cells, clock, start = board.cells, time.monotonic, board.started
-    flags = os.O_WRONLY | os.O_CREAT
+    flags = os.O_RDONLY if read else os.O_WRONLY | os.O_CREAT
     page, at, end = 0, _HEAD, _HEAD + board.room - RANKS
     while at <= end and clock() < start + seconds:
-        for path in page_paths(bases, page):
+        for path in page_paths(bases, page_read(page, read) if read else page):
             os.close(os.open(path, flags, 0o644))
             cells[at] = clock()
             at += 1
@@ -121,8 +129,8 @@ def write(board: Board, bases: Sequence[str], rate: int, seconds: float) -> None
 
 def main() -> None:
     """Do the task that the command line holds."""
-    path, bases, rate, seconds = json.loads(sys.argv[1])
-    write(Board(path), bases, rate, seconds)
+    path, bases, rate, seconds, read = json.loads(sys.argv[1])
+    write(Board(path), bases, rate, seconds, read)
 
 
 if __name__ == "__main__":
