@@ -1,4 +1,4 @@
-"""What the index costs and what it keeps up with, each figure beside what it replaces, and beside a host that never rests.
+"""What the index costs and what it keeps up with, beside what it replaces, and beside a host that never rests.
 
     python -m tests.bench [--only NAME] [--runs N] [--quick] [--shards N] [--json FILE] [--dir DIR] [--peer SCRIPT]
     python -m tests.bench.report FILE.json

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.bench import apply, evict, live, order, reads, resident, scan
 from tests.bench.harness import Settings, Subject, roomy_directory
 from tests.bench.rows import Result, header, line, merged, write_json
+from tests.bench.trees import RANKS
 
 SUBJECTS: dict[str, Subject] = {
     "order": order.run,
@@ -21,7 +22,8 @@ SUBJECTS: dict[str, Subject] = {
     "reads": reads.run,
     "live": live.run,
 }
-_QUICK_SHARDS = 8_000
+_QUICK_SHARDS, _LEAST_SHARDS = 8_000, 56_000
+_WHOLE = 100 * RANKS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", choices=SUBJECTS, action="append", metavar="NAME", help=", ".join(SUBJECTS))
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few seconds; its figures mean nothing")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="run each subject N times: medians, spread")
-    parser.add_argument("--shards", type=_count, default=1_000_000, metavar="N", help="the size of the large trees")
+    parser.add_argument("--shards", type=_shards, default=1_000_000, metavar="N", help="the size of the large trees")
     parser.add_argument("--json", metavar="FILE", help="write all rows of all runs there as well")
     parser.add_argument("--dir", metavar="DIR", help="where to make the trees: a tmpfs, or the disk of interest")
     parser.add_argument("--peer", metavar="SCRIPT", help="a script that times SGLang's cleaner: see peer.py")
@@ -60,6 +62,13 @@ def _run(subject: Subject, settings: Settings, runs: Sequence[list[Result]]) -> 
         run += told[-1]
     if len(runs) > 1:
         print("\n".join(map(line, merged(told))), flush=True)
+
+
+def _shards(text: str) -> int:
+    """Whole pages, in the smallest tree too."""
+    if _count(text) < _LEAST_SHARDS:
+        raise argparse.ArgumentTypeError(f"{text} shards are too few to evict from: give {_LEAST_SHARDS:,} or more")
+    return int(text) // _WHOLE * _WHOLE
 
 
 def _count(text: str) -> int:

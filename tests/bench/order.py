@@ -61,12 +61,12 @@ def _rows(page: int) -> Iterator[Row]:
 
 def pop_seconds(order: GroupOrder) -> float:
     """Seconds a pop: the median of some rounds, after one that warms up."""
-    rounds = []
+    rounds, pops = [], min(_POPS, len(order) // (_ROUNDS + 1))
     for _ in range(_ROUNDS + 1):
         start = perf_counter()
-        for _ in range(_POPS):
+        for _ in range(pops):
             order.pop_oldest()
-        rounds.append((perf_counter() - start) / _POPS)
+        rounds.append((perf_counter() - start) / pops)
     return median(rounds[1:])
 
 

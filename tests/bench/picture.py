@@ -12,8 +12,10 @@ from xml.etree.ElementTree import Element, SubElement
 
 from tests.bench.rows import Result, read_json, short
 
-_WIDTH, _HEIGHT = 720, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 150, 44, 62
+_WIDTH, _HEIGHT = 760, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 190, 44, 62
+_LABEL = 18
+"""The least between two labels, one below the other."""
 _INK, _GRID = "#7d8590", "#7d859040"
 _COLOURS = {"nixl_index": "#2f9e6e", "rescan": "#d9822b", "SGLang's cleaner": "#d6455d"}
 
@@ -72,8 +74,12 @@ def draw(by_name: dict[str, Points]) -> Element:
     picture.set("font-size", "13")
     SubElement(picture, "title").text = "Seconds of one eviction of 50 groups against the number of shards"
     _axes(picture, x, y)
-    for name, some in by_name.items():
-        _curve(picture, x, y, name, some)
+    lowest = 0.0
+    for name, some in sorted(by_name.items(), key=lambda curve: y.at(curve[1][-1][1])):
+        _curve(picture, x, y, some, _COLOURS[name])
+        shards, seconds = some[-1]
+        lowest = max(y.at(seconds) + 4, lowest + _LABEL)
+        _text(picture, x.at(shards) + 12, lowest, f"{name}, {_seconds(seconds)}", "start", _COLOURS[name])
     return picture
 
 
@@ -88,15 +94,12 @@ def _axes(picture: Element, x: Axis, y: Axis) -> None:
     _text(picture, x.start, 22, "time to evict the 50 oldest groups (400 shards), quiet host", "start")
 
 
-def _curve(picture: Element, x: Axis, y: Axis, name: str, points: Points) -> None:
-    colour = _COLOURS[name]
+def _curve(picture: Element, x: Axis, y: Axis, points: Points, colour: str) -> None:
     places = [(x.at(shards), y.at(seconds)) for shards, seconds in points]
     joined = " ".join(f"{left:.1f},{top:.1f}" for left, top in places)
     SubElement(picture, "polyline", {"points": joined, "fill": "none", "stroke": colour, "stroke-width": "2.5"})
     for left, top in places:
         SubElement(picture, "circle", cx=f"{left:.1f}", cy=f"{top:.1f}", r="4", fill=colour)
-    left, top = places[-1]
-    _text(picture, left + 12, top + 4, f"{name}, {_seconds(points[-1][1])}", "start", colour)
 
 
 def _line(picture: Element, x1: float, y1: float, x2: float, y2: float) -> None:

@@ -46,6 +46,8 @@ LINES = (
     ("memory of the scout, 256 buckets", "<= 30 MB", "resident.scout.256_buckets"),
     ("memory of the scout, 4,096 buckets", "<= 60 MB", "resident.scout.4096_buckets"),
 )
+_SMALL = 0.1
+"""Ratios up to this are easier to read upside down."""
 
 
 def lines(results: Sequence[Result]) -> Iterator[str]:
@@ -70,7 +72,9 @@ def _baseline(row: Result) -> str:
 
 
 def _ratio(row: Result) -> str:
-    return "" if row.ratio is None else short(row.ratio)
+    if not row.ratio:
+        return ""
+    return short(row.ratio) if row.ratio > _SMALL else f"1/{1 / row.ratio:,.0f}"
 
 
 def _figure(value: float, unit: str) -> str:
@@ -81,11 +85,9 @@ def main() -> None:
     """Print the table of the file that the command line names."""
     machine, results = read_json(sys.argv[1])
     print("\n".join(lines(results)))
-    memory = machine["memory_bytes"] / 2**30
-    print(
-        f"\n{machine['shards']:,} shards unless said, {machine['cores']} cores, {memory:.0f} GiB, "
-        f"Python {machine['python']}; medians of {machine['runs']} runs."
-    )
+    size, runs = f"{machine['shards']:,} shards unless said", f"runs: {machine['runs']}"
+    memory, python = f"{machine['memory_bytes'] / 2**30:.0f} GiB", f"Python {machine['python']}"
+    print(f"\n{size}; {runs}; {machine['cores']} cores, {memory}, {python}.")
 
 
 if __name__ == "__main__":
