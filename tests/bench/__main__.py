@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import apply, evict, live, order, reads, resident, scan
-from tests.bench.harness import Settings, Subject, roomy_directory
+from tests.bench.harness import Settings, Subject, in_peace, roomy_directory
 from tests.bench.rows import Result, header, line, merged, write_json
 from tests.bench.trees import RANKS
 
@@ -45,17 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="nixl-index-bench-", dir=directory) as root:
         settings = Settings(Path(root), shards, options.quick, peer)
         for name in options.only or SUBJECTS:
-            _run(SUBJECTS[name], settings, runs)
+            _run(name, settings, runs)
     if options.json:
         write_json(options.json, runs, shards=shards, quick=options.quick)
 
 
-def _run(subject: Subject, settings: Settings, runs: Sequence[list[Result]]) -> None:
+def _run(name: str, settings: Settings, runs: Sequence[list[Result]]) -> None:
     """Run one subject as often as there are runs, and print its rows: as they come where there is one run."""
     told: list[list[Result]] = []
     for run in runs:
         told.append([])
-        for result in subject(settings):
+        for result in in_peace(name, SUBJECTS[name], settings):
             told[-1].append(result)
             if len(runs) == 1:
                 print(line(result), flush=True)

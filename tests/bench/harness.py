@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cpu import machine_seconds
 from tests.bench.rows import Result
 from tests.bench.trees import RANKS, fill, make_bases
 
@@ -52,6 +54,19 @@ class Settings:
 
 
 Subject = Callable[[Settings], Iterable[Result]]
+
+
+def in_peace(name: str, subject: Subject, settings: Settings) -> Iterator[Result]:
+    """The rows of a subject; and last how many cores others had meanwhile, which says what its figures are worth."""
+    start, machine, own = time.monotonic(), machine_seconds(), _own_seconds()
+    yield from subject(settings)
+    foreign = machine_seconds() - machine - (_own_seconds() - own)
+    yield Result.of(f"{name}.others", max(0.0, foreign) / (time.monotonic() - start), "cores")
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def roomy_directory(shards: int) -> str | None:

@@ -39,6 +39,7 @@ def run(settings: Settings) -> Iterator[Result]:
             yield from rows
         else:
             yield from (_beside(stock.get(_figure(row)), row) for row in rows)
+            yield Result.of(f"{name}.overflows", told["notes"].get("overflows", 0), "times")
         if variant == "process":
             yield _scout_row(name, told)
         if spinning:
@@ -48,13 +49,12 @@ def run(settings: Settings) -> Iterator[Result]:
 
 def _index_rows(name: str, told: dict[str, Any]) -> Iterator[Result]:
     """What the index has, how late it had it, and what that took in the host."""
-    figures, audit, overflows = told["figures"], told["audit"], told["notes"].get("overflows", 0)
+    figures, audit = told["figures"], told["audit"]
     written, settled = figures["written"], figures["settle_seconds"]
     yield Result.of(f"{name}.indexed", 100 * figures["indexed"] / written, "%", written=written, settle_s=settled)
     # Not one shard may be other than on the disk: after a sync there is no "nearly".
     wrong = audit["missing"] + audit["extra"] + audit["wrong_mtime"]
     yield Result.of(f"{name}.wrong", wrong, "files", problem=figures["problem"] or None, **audit, **told["notes"])
-    yield Result.of(f"{name}.overflows", overflows, "times")
     for figure, seconds in figures["lags"].items():
         yield Result.of(f"{name}.lag_{figure}", seconds * 1e3, "ms")
     cost = bare.waking(figures["write_rate"])

@@ -87,7 +87,8 @@ def main() -> None:
     print("\n".join(lines(results)))
     size, runs = f"{machine['shards']:,} shards unless said", f"runs: {machine['runs']}"
     memory, python = f"{machine['memory_bytes'] / 2**30:.0f} GiB", f"Python {machine['python']}"
-    print(f"\n{size}; {runs}; {machine['cores']} cores, {memory}, {python}.")
+    others = max((row.value for row in results if row.name.endswith(".others")), default=0.0)
+    print(f"\n{size}; {runs}; {machine['cores']} cores, {memory}, {python}; others took up to {others:.1f} cores.")
 
 
 if __name__ == "__main__":
