@@ -218,7 +218,9 @@ class GroupOrder:
             return None
         (recency, key), packed = self._ranks.order.popitem(0)
         del self._ranks.by_key[key]
-        self._gone(key, packed)
+        if self._first_seen.by_key:
+            self._first_seen.by_key.pop(key, None)
+        self.totals.subtract_packed(packed)
         return Popped(key, recency, packed)
 
     def pop(self, key: str) -> Popped | None:

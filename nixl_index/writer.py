@@ -21,9 +21,11 @@ from nixl_index.sweep import MENDING
 
 logger = logging.getLogger(__name__)
 
-CHUNK_SECONDS = 0.001
-"""After so long the writer lets the lock and the GIL go, so that no thread of the host waits long for either."""
-_CHUNK_RECORDS = 256
+CHUNK_SECONDS = 0.0015
+"""After so long the writer lets the GIL go, so that no thread of the host waits long for it. Beside one that never
+rests it gets it back after 5 ms: this is the share of the host that a scan takes (`tests/bench/scan.py`)."""
+_CHUNK_RECORDS = 64
+"""So many are applied under one hold of the lock."""
 
 
 class ShardWriter:
@@ -116,10 +118,11 @@ class ShardWriter:
     def on_reads(self, read: records.Reads) -> None:
         """These names were read. O(groups * log n)."""
         keys = set()
-        for directory, name in zip(read.directories, _text(read.names), strict=True):
-            parsed = self._split(name)
-            if parsed is not None:
-                keys.add(self._places[directory].prefix + parsed[0])
+        for chunk in _chunks(zip(read.directories, _text(read.names), strict=True)):
+            for directory, name in chunk:
+                parsed = self._split(name)
+                if parsed is not None:
+                    keys.add(self._places[directory].prefix + parsed[0])
         self._touch(keys)
 
     def _touch(self, keys: set[str]) -> None:
@@ -151,7 +154,7 @@ Row = TypeVar("Row")
 
 
 def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """The rows in short runs. Every millisecond or so the GIL is let go between two."""
+    """The rows in short runs. Every now and then the GIL is let go between two."""
     until = time.perf_counter() + CHUNK_SECONDS
     while chunk := list(islice(rows, _CHUNK_RECORDS)):
         yield chunk
