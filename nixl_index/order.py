@@ -221,7 +221,8 @@ class GroupOrder:
         if self._first_seen.by_key:
             self._first_seen.by_key.pop(key, None)
         self.totals.subtract_packed(packed)
-        return Popped(key, recency, packed)
+        popped: Popped = tuple.__new__(Popped, (key, recency, packed))  # half of what the constructor takes
+        return popped
 
     def pop(self, key: str) -> Popped | None:
         """Take this group out, as `pop_oldest` would; None when it is not known or has no place in the order.

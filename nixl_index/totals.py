@@ -7,68 +7,72 @@ from collections.abc import Iterable
 from nixl_index.packed import DIRECTORY, MAX_DIRECTORIES, Packing
 
 
+_SHARD = 1 << 64
+
+
 class Totals:
     """Counts shards by base, given the ids of their directories. Every method is O(1) but those that take packed
     shards, which are O(s)."""
 
-    __slots__ = ("bases", "frozen", "nbytes", "shards")
+    __slots__ = ("_loads", "bases", "frozen")
 
     def __init__(self) -> None:
         self.bases: list[int] = []
         """The number of the base of each directory."""
-        self.shards: dict[int, int] = {}
-        """How many shards are on the base of this number."""
-        self.nbytes: dict[int, int] = {}
-        """Their disk bytes."""
+        self._loads: dict[int, int] = {}
+        # Of each base: its shards, times `_SHARD`, and their disk bytes. One number, as every shard of a group that is
+        # popped is subtracted: a third of what a pop costs (`tests/bench/order.py`).
         self.frozen: set[int] = set()
+
+    @property
+    def shards(self) -> dict[int, int]:
+        """How many shards are on the base of this number. O(bases)."""
+        return {base: load // _SHARD for base, load in tuple(self._loads.items())}
+
+    @property
+    def nbytes(self) -> dict[int, int]:
+        """Their disk bytes. O(bases)."""
+        return {base: load % _SHARD for base, load in tuple(self._loads.items())}
 
     @property
     def count(self) -> int:
         """How many shards, on all bases. O(bases)."""
-        return sum(self.shards.values())
+        return sum(self._loads.values()) // _SHARD
 
     @property
     def size(self) -> int:
         """Their disk bytes. O(bases)."""
-        return sum(self.nbytes.values())
+        return sum(self._loads.values()) % _SHARD
 
     def add_directory(self, base: int) -> int:
         """The id of one more directory on this base. Raises OverflowError when ids have run out."""
         if len(self.bases) >= MAX_DIRECTORIES:
             raise OverflowError(f"more than {MAX_DIRECTORIES} directories")
         self.bases.append(base)
-        self.shards.setdefault(base, 0)
-        self.nbytes.setdefault(base, 0)
+        self._loads.setdefault(base, 0)
         return len(self.bases) - 1
 
     def add(self, directory: int, disk_bytes: int) -> None:
         """Count one more shard."""
-        base = self.bases[directory]
-        self.shards[base] += 1
-        self.nbytes[base] += disk_bytes
+        self._loads[self.bases[directory]] += _SHARD + disk_bytes
 
     def subtract(self, directory: int, disk_bytes: int) -> None:
         """Count one shard less."""
-        base = self.bases[directory]
-        self.shards[base] -= 1
-        self.nbytes[base] -= disk_bytes
+        self._loads[self.bases[directory]] -= _SHARD + disk_bytes
 
     def resize(self, directory: int, by: int) -> None:
         """Count these bytes more, of a shard that is counted."""
-        self.nbytes[self.bases[directory]] += by
+        self._loads[self.bases[directory]] += by
 
     def subtract_packed(self, packed: bytes) -> None:
         """Count all these shards less."""
-        if len(self.shards) == 1:  # Saves 1 us of a pop.
-            (base,) = self.shards
-            self.shards[base] -= Packing.count(packed)
-            self.nbytes[base] -= Packing.sum_bytes(packed)
+        bases, loads = self.bases, self._loads
+        if len(loads) == 1:
+            (base,) = loads
+            loads[base] -= Packing.count(packed) * _SHARD + Packing.sum_bytes(packed)
             return
-        bases, shards, nbytes = self.bases, self.shards, self.nbytes
         for word, disk_bytes in Packing.words(packed):
-            base = bases[word & DIRECTORY]
-            shards[base] -= 1
-            nbytes[base] -= disk_bytes
+            loads[bases[word & DIRECTORY]] -= _SHARD + disk_bytes
 
     def live(self, directory: int) -> bool:
         """Whether the directory's base is not frozen."""
