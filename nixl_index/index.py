@@ -68,8 +68,8 @@ class GroupIndex:
         `block=False` the call returns before the first scan is over; `wait_ready` waits for it. `isolation` is where
         the scout runs: in a process of its own, or, for tests and small trees, in a thread. A directory that cannot
         be watched is listed every `poll_interval` seconds; everything is listed again, evenly, within
-        `rescan_interval` seconds (None: never). With `reads=True` a read of a shard moves its group to the young end:
-        every close of a file then makes an event, and counts as one where nothing was written.
+        `rescan_interval` seconds (None: never). With `reads=True` a read of a shard moves its group to the young end,
+        a second later at most: every close of a file then makes an event, and counts as one where nothing was written.
 
         Raises FileNotFoundError, NotADirectoryError or PermissionError for a base dir that cannot be watched,
         ValueError for one given twice or inside another, TypeError for arguments of the wrong kind, OSError where no
@@ -135,8 +135,8 @@ class GroupIndex:
         """Wait until every change that was made before this call is in the index; after a loss of events, until
         everything was listed again. Blocks; costs the scout one drain of its events.
 
-        Sees what closes, renames, removes or touches a file. Raises TimeoutError after `timeout` seconds, FrozenError
-        where a base is out of sight.
+        Sees what closes, renames, removes or touches a file; not who reads it. Raises TimeoutError after `timeout`
+        seconds, FrozenError where a base is out of sight.
         """
         self._ask_and_sweep(records.Sync, timeout, "sync")
         for base in self._follower.bases:

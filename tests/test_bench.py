@@ -136,3 +136,12 @@ def test_picture(told: Path, tmp_path: Path) -> None:
 def test_picture_of_nothing() -> None:
     with pytest.raises(ValueError, match="--only evict"):
         picture.draw({})
+
+
+def test_readme_shows_what_was_measured(tmp_path: Path) -> None:
+    """Its table and its picture are made of the figures that are kept beside the benchmark."""
+    figures, drawn = ROOT / "tests/bench/figures.json", tmp_path / "drawn.svg"
+    table = _run("tests.bench.report", figures)
+    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+    _run("tests.bench.picture", figures, drawn)
+    assert drawn.read_bytes() == (ROOT / "tests/bench/eviction.svg").read_bytes()
