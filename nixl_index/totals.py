@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from nixl_index.packed import DIRECTORY, MAX_DIRECTORIES, Packing
 
-
 _SHARD = 1 << 64
 
 
