@@ -140,7 +140,9 @@ class Cleaner:
             eviction = self._evict(volumes, problems)
             self._in_vain = not eviction and any(map(self._watermarks.deficit, volumes))
             left = [(bases, self._bytes_on(bases), limit) for bases, limit in full]
-            self._early = [(bases, max(now, (now + limit) / 2)) for bases, now, limit in left]
+            # What came meanwhile can have it hot again: a reason to go on at once, unless that would be in vain.
+            helps = eviction and not self._dry_run
+            self._early = [(bases, max(0 if helps else now, (now + limit) / 2)) for bases, now, limit in left]
             self._take_note(volumes, eviction, problems, monotonic() - begun)
             return eviction
 

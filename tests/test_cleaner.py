@@ -235,6 +235,32 @@ def test_early_ticks_keep_it_below_high(watch: Watch, bases: list[Path], monkeyp
 # --- hooks ---
 
 
+def test_what_comes_during_a_tick_is_not_left_for_the_next_one(
+    watch: Watch, bases: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick decides by what it measured. That the disk is hot again when it ends is no reason to wait for 30 s."""
+    for page in range(10):
+        write_page(bases, page, data=bytes(4096))
+    index = watch(*bases)
+    cleaner = full(index)
+    evict, wrote = cleaner._evict, threading.Event()
+
+    def evict_while_others_write(volumes: list[Volume], problems: list[str]) -> Eviction:
+        eviction = evict(volumes, problems)
+        if not wrote.is_set():
+            for page in range(10, 15):
+                write_page(bases, page, data=bytes(4096))
+            index.sync(DEADLINE)
+            wrote.set()
+        return eviction
+
+    monkeypatch.setattr(cleaner, "_evict", evict_while_others_write)
+    with cleaner:
+        assert wrote.wait(DEADLINE)
+        eventually(lambda: len(index) == 7, "it is at the low watermark again")
+    assert cleaner.health().ticks == 2
+
+
 def test_on_evict_is_called_in_order_and_stops_nothing(
     watch: Watch, bases: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
