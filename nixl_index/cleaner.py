@@ -140,8 +140,9 @@ class Cleaner:
             eviction = self._evict(volumes, problems)
             self._in_vain = not eviction and any(map(self._watermarks.deficit, volumes))
             left = [(bases, self._bytes_on(bases), limit) for bases, limit in full]
-            # What came meanwhile can have it hot again: a reason to go on at once, unless that would be in vain.
-            helps = eviction and not self._dry_run
+            # What came meanwhile can have it hot again, and what was rewritten then can go now: a reason to go on soon,
+            # unless that would be in vain.
+            helps = (eviction or eviction.skipped) and not self._dry_run
             self._early = [(bases, max(0 if helps else now, (now + limit) / 2)) for bases, now, limit in left]
             self._take_note(volumes, eviction, problems, monotonic() - begun)
             return eviction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -259,6 +260,18 @@ def test_what_comes_during_a_tick_is_not_left_for_the_next_one(
         assert wrote.wait(DEADLINE)
         eventually(lambda: len(index) == 7, "it is at the low watermark again")
     assert cleaner.health().ticks == 2
+
+
+def test_what_was_rewritten_in_its_turn_is_tried_again_soon(watch: Watch, bases: list[Path], tmp_path: Path) -> None:
+    """Each group is left alone, for good reason, and the disk is as full as before: no reason to wait for 30 s."""
+    files = [path for page in range(10) for path in write_page(bases, page, data=bytes(4096))]
+    index = watch(*bases)
+    for number, path in enumerate(files):
+        (tmp_path / str(number)).hardlink_to(path)
+        os.utime(tmp_path / str(number))  # by another name, so that no event tells
+    with full(index) as cleaner:
+        eventually(lambda: len(index) == 7, "it is at the low watermark")
+        assert cleaner.health().ticks > 1
 
 
 def test_on_evict_is_called_in_order_and_stops_nothing(
