@@ -13,6 +13,7 @@ from nixl_index import records
 from nixl_index.arguments import check_seconds
 from nixl_index.asks import Answer
 from nixl_index.budget import Deficit, DeficitBudget, SelectingBudget
+from nixl_index.durations import Durations
 from nixl_index.errors import ClosedError, FailedError, NotReadyError
 from nixl_index.evict import Evictor, OnEvict
 from nixl_index.index import GroupIndex
@@ -45,6 +46,9 @@ class CleanerHealth:
     last_tick_seconds: float
     last_error: str
     """Why the last tick did less than it should have; empty where it did not."""
+    evicted_torn_groups: int
+    """Those that went first since they lack a rank."""
+    tick_durations: Durations
 
 
 class Cleaner:
@@ -94,7 +98,8 @@ class Cleaner:
         self._early: list[tuple[frozenset[int], float]] = []
         """Bases, and the index's bytes on them beyond which half of the room is gone that the last tick left."""
         self._in_vain = False
-        self._health = CleanerHealth(False, 0, 0, 0, {}, 0.0, "")
+        self._evicted_torn = 0
+        self._health = CleanerHealth(False, 0, 0, 0, {}, 0.0, "", 0, Durations())
 
     def start(self) -> None:
         """Start the thread. Idempotent."""
@@ -190,6 +195,7 @@ class Cleaner:
                 ),
                 None,
             )
+            self._evicted_torn += 0 if self._dry_run else len(torn.evicted)
             gone = {group.key for group in torn.evicted}  # but in a dry run, where they are met once more
             return _joined(torn, self._evictor.evict(SelectingBudget(budget, lambda one: one.key not in gone), None))
         finally:
@@ -272,6 +278,8 @@ class Cleaner:
             usage={bases[base].path: round(v.usage, 2) for v in reversed(volumes) for base in sorted(v.bases)},
             last_tick_seconds=seconds,
             last_error="; ".join(problems),
+            evicted_torn_groups=self._evicted_torn,
+            tick_durations=before.tick_durations.plus(seconds),
         )
 
     # --- the thread ---

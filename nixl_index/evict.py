@@ -185,6 +185,8 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
                     call.held.append(key)
                     continue
             follower.order.release(key)
+    follower.evicted_groups += len(batch) - len(left)
+    follower.freed_bytes += sum(answer.freed)
     for popped, _ in left:
         follower.look_at(popped)
     if tally.failed and not call.warned:

@@ -50,6 +50,7 @@ class Follower(FileSystemEventHandler):
         self.ready = threading.Event()
         self.failure: Exception | None = None
         self.losses = self.overflows = self.reconciles = 0
+        self.evicted_groups = self.freed_bytes = 0
         self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock)
         self.listed: set[int] = set()
         self.status = records.Status(0, 0, [], 0, 0, "")

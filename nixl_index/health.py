@@ -33,6 +33,8 @@ class Health:
     """Directories without one, which are listed on a timer."""
     doubtful: int
     """Directories of which an error kept something from being looked at; they are listed again soon."""
+    events: int
+    """Sightings of names that an event told of: what happens to a name within 20 ms is one."""
     losses: int
     """How often events were lost, for whatever reason."""
     overflows: int
@@ -53,6 +55,9 @@ class Health:
     """Sightings of names that are no shard's: hidden, temporary, without a key."""
     foreign: int
     """Sightings of names of other models."""
+    evicted_groups: int
+    freed_bytes: int
+    """Disk bytes that unlinks freed, whoever asked for them; not those of groups that were popped."""
     quarantined: int
     """Groups that could not be unlinked, and wait to be tried again."""
     errors: int
@@ -75,6 +80,7 @@ class Health:
             watched=status.watched,
             unwatched=status.unwatched,
             doubtful=status.doubtful,
+            events=writer.events,
             losses=follower.losses,
             overflows=follower.overflows,
             reconciles=follower.reconciles,
@@ -86,6 +92,8 @@ class Health:
             oldest_unhandled=emitter.oldest_unhandled if emitter else 0.0,
             ignored=writer.ignored,
             foreign=writer.foreign,
+            evicted_groups=follower.evicted_groups,
+            freed_bytes=follower.freed_bytes,
             quarantined=len(writer.quarantine),
             errors=status.errors,
             last_error=follower.last_error,

@@ -46,7 +46,7 @@ class ShardWriter:
         """Keys of groups whose eviction was asked for and is not answered."""
         self.mending: set[int] = set()
         """Directories of which a suspect that is gone was missed by the events."""
-        self.ignored = self.foreign = 0
+        self.events = self.ignored = self.foreign = 0
         self.scheme_error = ""
         self._lock = lock
         self._order = order
@@ -60,6 +60,7 @@ class ShardWriter:
     def on_shards(self, found: records.Shards) -> None:
         """These shards are. O(records * log n)."""
         split, places = self._split, self._places
+        self.events += len(found.names) if found.origin == Origin.EVENT else 0
         rows = zip(_text(found.names), found.directories, found.mtimes, found.sizes, strict=True)
         for chunk in _chunks(rows):
             watchful = self._is_watchful(found.origin)
@@ -99,6 +100,7 @@ class ShardWriter:
 
     def on_gone(self, gone: records.Gone) -> None:
         """These names are no shards. O(records * log n)."""
+        self.events += len(gone.names) if gone.origin == Origin.EVENT else 0
         rows = zip(gone.directories, _text(gone.names), strict=True)
         for chunk in _chunks(rows):
             keys_of = [self._split(row[1]) for row in chunk]
