@@ -1,7 +1,7 @@
 """An in-memory index of the L3 KV-cache files that LLM servers write through NIXL, kept live, for eviction."""
 
 from nixl_index.audit import Audit
-from nixl_index.cleaner import Cleaner, CleanerHealth
+from nixl_index.cleaner import Cleaner
 from nixl_index.errors import (
     ClosedError,
     FailedError,
@@ -13,7 +13,7 @@ from nixl_index.errors import (
 )
 from nixl_index.evict import Evictor
 from nixl_index.group import Group, Shard
-from nixl_index.health import Health
+from nixl_index.health import CleanerHealth, Health
 from nixl_index.index import GroupIndex
 from nixl_index.keys import POOL_NAMES, KeyScheme
 from nixl_index.layout import Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic, time_ns
 from typing import cast
 
@@ -13,11 +13,13 @@ from nixl_index import records
 from nixl_index.arguments import check_seconds
 from nixl_index.asks import Answer
 from nixl_index.budget import Deficit, DeficitBudget, SelectingBudget
+from nixl_index.complaints import Complaints
 from nixl_index.durations import Durations
 from nixl_index.errors import ClosedError, FailedError, NotReadyError
-from nixl_index.evict import Evictor, OnEvict
+from nixl_index.evict import Evictor
+from nixl_index.health import CleanerHealth
 from nixl_index.index import GroupIndex
-from nixl_index.notifier import Notifier
+from nixl_index.notifier import Callback, Notifier
 from nixl_index.results import Eviction
 from nixl_index.torn import is_torn
 from nixl_index.watermarks import Volume, Watermarks, parse_bytes
@@ -31,24 +33,6 @@ _RETRY_SECONDS = 0.05
 _REST_SECONDS = 1.0
 """After a tick that should have evicted and could not, growth alone brings no other one for so long."""
 _ANSWER_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class CleanerHealth:
-    """A snapshot of a cleaner. Counters count since it was made."""
-
-    running: bool
-    ticks: int
-    evicted_groups: int
-    freed_bytes: int
-    usage: dict[str, float]
-    """Percent, of each base dir that the last tick could measure; with a capacity, of that."""
-    last_tick_seconds: float
-    last_error: str
-    """Why the last tick did less than it should have; empty where it did not."""
-    evicted_torn_groups: int
-    """Those that went first since they lack a rank."""
-    tick_durations: Durations
 
 
 class Cleaner:
@@ -79,7 +63,7 @@ class Cleaner:
         min_free: int | str | None = None,
         torn_after: float | None = None,
         ranks: Collection[int] | None = None,
-        on_evict: OnEvict | None = None,
+        on_evict: Callback | None = None,
         dry_run: bool = False,
     ) -> None:
         self._index = index
@@ -89,12 +73,13 @@ class Cleaner:
         self._torn_after = None if torn_after is None else check_seconds("torn_after", torn_after)
         self._ranks = ranks
         self._dry_run = dry_run
-        self._notifier = Notifier(on_evict) if on_evict else None
+        self._log = index._follower.log
+        self._complaints = Complaints(index._follower)
+        self._notifier = Notifier(on_evict, self._log) if on_evict else None
         self._evictor = Evictor(index, on_evict=self._notifier.put if self._notifier else None, dry_run=dry_run)
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._ticking = threading.Lock()  # one tick at a time; held while the scout works, never by who only asks
-        self._said: set[str] = set()
         self._early: list[tuple[frozenset[int], float]] = []
         """Bases, and the index's bytes on them beyond which half of the room is gone that the last tick left."""
         self._in_vain = False
@@ -154,13 +139,12 @@ class Cleaner:
 
     def measure(self, problems: list[str]) -> list[Volume]:
         """The volumes that the watermarks apply to; what is unknown is left out, and said in `problems`."""
-        follower = self._index._eviction_side()
+        self._index._eviction_side()
         measured = cast("records.Measured", self._ask(records.Measure, "measure")).volumes
         by_device: dict[int, list[int]] = {}
         for number, (device, _, _, _, _, unknown) in enumerate(measured):
-            if unknown:
-                problems.append(f"the usage of {follower.bases[number].path!r} is unknown: {unknown}")
-            else:
+            self._complaints.usage(number, unknown, problems)
+            if not unknown:
                 by_device.setdefault(device, []).append(number)
         volumes = [Volume(frozenset(bases), *measured[bases[0]][1:5]) for bases in by_device.values()]
         return volumes if self._capacity is None else [*self._as_capacity(), *map(_without_usage, volumes)]
@@ -171,35 +155,39 @@ class Cleaner:
         yield Volume(bases, self._capacity, self._capacity - self._index.nbytes)
 
     def _evict(self, volumes: list[Volume], problems: list[str]) -> Eviction:
-        deficits = []
-        for volume in volumes:
-            deficit = self._watermarks.deficit(volume)
-            self._say_if_hopeless(volume, deficit)
-            if deficit:
-                deficits.append(deficit)
+        deficits = [self._watermarks.deficit(volume) for volume in volumes]
+        fillable = self._complaints.hopeless(volumes, deficits)
+        eviction = self._evict_all([deficit for deficit in deficits if deficit], problems)
+        self._complaints.short(volumes, [None for _ in volumes] if problems else fillable)
+        return eviction
+
+    def _evict_all(self, deficits: list[Deficit], problems: list[str]) -> Eviction:
         if not deficits:
             return Eviction()
-        follower = self._index._follower
+        totals = self._index._follower.order.totals
         try:
             refused = self._lock(problems)
-            totals = follower.order.totals
-            budget = DeficitBudget(deficits, lambda directory: totals.bases[directory], totals.frozen, refused)
-            if self._torn_after is None:
-                return self._evictor.evict(budget, None)
-            before_ns = time_ns() - int(self._torn_after * 1e9)
-            packing = follower.order.packing
-            torn = self._evictor.evict(
-                SelectingBudget(
-                    budget,
-                    lambda popped: popped.recency_ns < before_ns and is_torn(packing, popped.packed, self._ranks),
-                ),
-                None,
+            return self._evict_torn_first(
+                DeficitBudget(deficits, lambda directory: totals.bases[directory], totals.frozen, refused)
             )
-            self._evicted_torn += 0 if self._dry_run else len(torn.evicted)
-            gone = {group.key for group in torn.evicted}  # but in a dry run, where they are met once more
-            return _joined(torn, self._evictor.evict(SelectingBudget(budget, lambda one: one.key not in gone), None))
         finally:
             self._unlock()
+
+    def _evict_torn_first(self, budget: DeficitBudget) -> Eviction:
+        if self._torn_after is None:
+            return self._evictor.evict(budget, None)
+        before_ns = time_ns() - int(self._torn_after * 1e9)
+        packing = self._index._follower.order.packing
+        torn = self._evictor.evict(
+            SelectingBudget(
+                budget,
+                lambda popped: popped.recency_ns < before_ns and is_torn(packing, popped.packed, self._ranks),
+            ),
+            None,
+        )
+        self._evicted_torn += 0 if self._dry_run else len(torn.evicted)
+        gone = {group.key for group in torn.evicted}  # but in a dry run, where they are met once more
+        return _joined(torn, self._evictor.evict(SelectingBudget(budget, lambda one: one.key not in gone), None))
 
     def _lock(self, problems: list[str]) -> frozenset[int]:
         """Take the lock of every base; returns those from which another process evicts now, which is said once."""
@@ -215,11 +203,7 @@ class Cleaner:
             self._stopping.wait(_RETRY_SECONDS * (1 + is_behind))
             refusals = self._ask_for_locks(numbers)
         for number in numbers:
-            if number in refusals:
-                problems.append(f"nothing is evicted from {bases[number].path!r}: {refusals[number]}")
-                self._say(f"lock {number}", problems[-1])
-            else:
-                self._said.discard(f"lock {number}")
+            self._complaints.lock(number, refusals.get(number, ""), problems)
         return frozenset(refusals)
 
     def _ask_for_locks(self, numbers: list[int]) -> dict[int, str]:
@@ -240,36 +224,12 @@ class Cleaner:
         if not self._dry_run:
             self._index._follower.asks.ask(lambda number: records.Lock(number, []))
 
-    def _say_if_hopeless(self, volume: Volume, deficit: Deficit | None) -> None:
-        """Other people's data may fill the volume so far that an empty cache would not reach the low watermark."""
-        topic, totals = f"hopeless {sorted(volume.bases)}", self._index._follower.order.totals
-        files = sum(totals.shards.get(base, 0) for base in volume.bases)
-        own = self._bytes_on(volume.bases)
-        if not deficit or (own >= deficit.disk_bytes and files >= deficit.files):
-            self._said.discard(topic)
-            return
-        paths = [self._index._follower.bases[base].path for base in sorted(volume.bases)]
-        self._say(
-            topic,
-            f"even an empty cache in {paths} would not reach the low watermark: {max(0, int(deficit.disk_bytes))} bytes"
-            f" and {max(0, int(deficit.files))} inodes have to go, and the cache has {own:.0f} and {files}; the rest is"
-            " other data",
-        )
-
-    def _say(self, topic: str, text: str) -> None:
-        """Log it once, until the topic is over."""
-        if topic not in self._said:
-            self._said.add(topic)
-            logger.warning("nixl_index: %s", text)
-
     def _bytes_on(self, bases: Iterable[int]) -> float:
         nbytes = self._index._follower.order.totals.nbytes
         return sum(nbytes.get(base, 0) for base in bases)
 
     def _take_note(self, volumes: list[Volume], eviction: Eviction, problems: list[str], seconds: float) -> None:
         before, bases = self._health, self._index._follower.bases
-        if problems and not before.last_error:
-            logger.warning("nixl_index: the cleaner's tick was not whole: %s", "; ".join(problems))
         self._health = CleanerHealth(
             running=False,  # `health` knows
             ticks=before.ticks + 1,
@@ -294,18 +254,17 @@ class Cleaner:
             try:
                 self.tick()
                 rested = now + _REST_SECONDS if self._in_vain else 0.0
-                self._said.discard("tick")
+                self._log.over("tick_failed")
             except (ClosedError, FailedError) as error:
-                logger.info("nixl_index: the cleaner ends: %s", error)
+                self._log.say(logger, "cleaner_ended", f"the cleaner ends: {error}")
                 return
             except NotReadyError:
                 due = 0.0
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the next tick may do better
                 rested = now + _REST_SECONDS
                 self._health = replace(self._health, last_error=f"a tick failed: {error!r}")
-                if "tick" not in self._said:
-                    self._said.add("tick")
-                    logger.exception("nixl_index: a tick of the cleaner failed")
+                text = f"a tick of the cleaner failed: {error!r}"
+                self._log.say(logger, "tick_failed", text, lasts=True, error=error)
 
     def _grown(self) -> bool:
         """Did the index grow by half of the room that a volume had left?"""

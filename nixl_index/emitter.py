@@ -16,6 +16,7 @@ from nixl_index import records, wire
 from nixl_index.errors import NixlIndexError, WireError
 from nixl_index.events import Frames, ScoutEnded, ScoutStarted
 from nixl_index.link import Isolation, Link
+from nixl_index.logs import EventLog
 from nixl_index.wire import Frame
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class ScoutEmitter(EventEmitter):
         self.name = "nixl-index-emitter"
         self.isolation = isolation
         self.restarts = 0
+        self._log = EventLog(watch.path)
         self._configure = configure
         self._link: Link | None = None
         self._configured: Link | None = None
@@ -132,7 +134,7 @@ class ScoutEmitter(EventEmitter):
                 self._give_up(f"the emitter's thread was interrupted: {error!r}")
         words = self._disconnect(gently=True)
         if words:
-            logger.warning("nixl_index: the scout did not end in order: %s", words)
+            self._log.say(logger, "scout_left_behind", f"the scout did not end in order: {words}")
 
     def queue_events(self, timeout: float) -> None:
         """One read of the stream, or one try to replace the scout."""
@@ -199,7 +201,8 @@ class ScoutEmitter(EventEmitter):
             self._disconnect()
             if self.isolation == "thread":
                 raise NixlIndexError(f"no scout could be started: {error}") from error
-            logger.warning("nixl_index: no scout process could be started (%s): using a thread", error)
+            text = f"no scout process could be started ({error}): using a thread"
+            self._log.say(logger, "thread_fallback", text)
             self.isolation = "thread"
             try:
                 self._start(seconds, await_bases)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from errno import EMFILE, ENFILE, ENOMEM
 from time import monotonic
 from typing import cast
@@ -14,6 +13,7 @@ from nixl_index.budget import Budget, BytesBudget, CountBudget, KeyBudget
 from nixl_index.follower import Follower
 from nixl_index.index import GroupIndex
 from nixl_index.keys import KeyScheme
+from nixl_index.notifier import Callback, call_back
 from nixl_index.packed import Packing, Popped
 from nixl_index.recency import Rank
 from nixl_index.records import Outcome
@@ -25,8 +25,6 @@ BATCH_GROUPS = 64
 """How many groups one command carries, and how many are looked at under one hold of the lock."""
 _BATCH_SHARDS = 4_000
 
-OnEvict = Callable[[EvictedGroup], None]
-
 
 class _Call:
     """One call of `evict`: what came of it so far, and the groups that it left alone, which it must not meet again."""
@@ -35,7 +33,6 @@ class _Call:
         self.tally = Tally()
         self.held: list[str] = []
         self.over = False
-        self.warned = False
         self.exhausted = False
         """The scout lacks descriptors or memory: there is no use in going on, and no group is to blame."""
 
@@ -51,7 +48,7 @@ class Evictor:
     if it raises, that is logged. With `dry_run=True` the same decisions are made, and nothing is unlinked.
     """
 
-    def __init__(self, index: GroupIndex, *, on_evict: OnEvict | None = None, dry_run: bool = False) -> None:
+    def __init__(self, index: GroupIndex, *, on_evict: Callback | None = None, dry_run: bool = False) -> None:
         if not isinstance(index, GroupIndex):
             raise TypeError(f"an Evictor needs a GroupIndex, not {index!r}")
         self._index = index
@@ -143,15 +140,9 @@ class Evictor:
         ).wait(until, "evict")
         for popped, unlinked in left:
             budget.refund(popped, unlinked)
-        self._call_back(call.tally.evicted[evicted:])
-
-    def _call_back(self, evicted: list[EvictedGroup]) -> None:
         if self._on_evict:
-            for group in evicted:
-                try:
-                    self._on_evict(group)
-                except Exception:
-                    logger.exception("nixl_index: on_evict failed for group %r", group.key)
+            for group in call.tally.evicted[evicted:]:
+                call_back(self._on_evict, group, follower.log)
 
 
 def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, call: _Call) -> list[tuple[Popped, int]]:
@@ -161,6 +152,7 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
     It stays held, by the quarantine or until the call is over. Returns it, with how many shards were unlinked of it.
     """
     tally, left = call.tally, list[tuple[Popped, int]]()
+    failures = len(tally.failed)
     rows = zip(batch, answer.outcomes, answer.unlinked, answer.freed, answer.errnos, strict=True)
     with follower.lock:
         for popped, outcome, unlinked, freed, errno in rows:
@@ -189,10 +181,9 @@ def _settle(follower: Follower, batch: list[Popped], answer: records.Evicted, ca
     follower.freed_bytes += sum(answer.freed)
     for popped, _ in left:
         follower.look_at(popped)
-    if tally.failed and not call.warned:
-        call.warned = True
-        first = tally.failed[0]
-        logger.warning("nixl_index: groups that cannot be unlinked go into quarantine: %r, %s", first.key, first.reason)
+    for failed in tally.failed[failures:]:
+        text = f"a group that cannot be unlinked goes into quarantine: {failed.key!r}, {failed.reason}"
+        follower.log.say(logger, "quarantine", text, subject=failed.reason)
     return left
 
 

@@ -17,6 +17,7 @@ from nixl_index.errors import FailedError, WireError
 from nixl_index.events import Fault, Frames, ScoutEnded, ScoutStarted, Turn
 from nixl_index.group import Group, Place
 from nixl_index.layout import Layout
+from nixl_index.logs import EventLog
 from nixl_index.order import GroupOrder
 from nixl_index.packed import Popped
 from nixl_index.records import Message, Origin, Phase
@@ -43,15 +44,16 @@ class Follower(FileSystemEventHandler):
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.lock = threading.Lock()
+        self.log = EventLog(os.pathsep.join(paths))
         self.order = GroupOrder(clock)
         self.places: list[Place] = []
-        self.bases = [BaseView(path, intervals[0]) for path in paths]
+        self.bases = [BaseView(path, intervals[0], self.log) for path in paths]
         self.asks = Asks(source)
         self.ready = threading.Event()
         self.failure: Exception | None = None
         self.losses = self.overflows = self.reconciles = 0
         self.evicted_groups = self.freed_bytes = 0
-        self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock)
+        self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock, self.log)
         self.listed: set[int] = set()
         self.status = records.Status(0, 0, [], 0, 0, "")
         self._last_error = ""
@@ -59,9 +61,9 @@ class Follower(FileSystemEventHandler):
         self._layout = layout
         self._intervals = intervals
         self._reads = reads
-        self._warned: set[str] = set()
         self._source = source
         self._dirty = True
+        self._began = time.monotonic()
         self._deaf = False
         self._faults = 0
         self.sweeper = Sweeper(self.lock, self.order, self.places, self.writer.mending, self._look, source.post)
@@ -108,6 +110,7 @@ class Follower(FileSystemEventHandler):
         try:
             if isinstance(event, Frames):
                 self.writer.missed.settle()
+                self.log.flush()  # the emitter sees to it that some come every second
                 for kind, payload in event.frames:
                     message = wire.decode(kind, payload)
                     self._handlers[type(message)](message)
@@ -121,8 +124,9 @@ class Follower(FileSystemEventHandler):
                 self._on_ended(event.reason)
             elif isinstance(event, Fault):
                 self._on_error(event.error)
-        except Exception as error:
-            logger.exception("nixl_index: applying the stream failed: the scout is replaced")
+        except Exception as error:  # noqa: BLE001 - another scout tells everything anew
+            text = f"applying the stream failed, the scout is replaced: {error!r}"
+            self.log.say(logger, "stream_failed", text, error=error)
             self._on_error(error)
 
     def _on_error(self, error: BaseException) -> None:
@@ -130,7 +134,9 @@ class Follower(FileSystemEventHandler):
         self._faults += 1
         self._dirty = True
         if self._faults > _MAX_FAULTS:
-            self.fail(FailedError(f"applying the stream failed {self._faults} times in a row, last with {error!r}"))
+            text = f"applying the stream failed {self._faults} times in a row, last with {error!r}"
+            self.fail(FailedError(text))
+            self.log.say(logger, "index_failed", f"the index refuses to answer from now on: {text}")
         else:
             self._deaf = True
             self.losses += 1
@@ -159,7 +165,8 @@ class Follower(FileSystemEventHandler):
         self._last_error = error
 
     def _on_ended(self, reason: str) -> None:
-        logger.warning("nixl_index: the scout is replaced, and everything listed again: %s", reason)
+        text = f"the scout is replaced, and everything listed again: {reason}"
+        self.log.say(logger, "scout_replaced", text)
         self._note(f"the scout: {reason}")
         self.losses += 1
         self._dirty = True
@@ -198,15 +205,22 @@ class Follower(FileSystemEventHandler):
         self.overflows += lost.reason == records.OVERFLOW
         self._dirty = True
         self._note(lost.reason)
-        logger.warning("nixl_index: events were lost, everything is listed again: %s", lost.reason)
+        event = "overflow" if lost.reason == records.OVERFLOW else "lost"
+        text = f"events were lost, everything is listed again: {lost.reason}"
+        self.log.say(logger, event, text, subject=lost.reason, losses=self.losses)
 
     def _on_crawled(self, _crawled: records.Crawled) -> None:
         first = not self.ready.is_set()
+        totals = self.order.totals
         if first:
             with self.lock:
                 self.order.open()
+            text = f"the first scan is over: {len(self.order)} groups, {totals.count} shards, {totals.size} bytes"
+            self.log.say(logger, "ready", text, seconds=round(time.monotonic() - self._began, 3))
         else:
             self.reconciles += 1
+            text = f"everything was listed again: {len(self.order)} groups, {totals.count} shards"
+            self.log.say(logger, "reconciled", text, reconciles=self.reconciles)
         self._dirty = False
         self.sweeper.on_crawled()
         self.ready.set()
@@ -214,22 +228,23 @@ class Follower(FileSystemEventHandler):
 
     def _on_status(self, status: records.Status) -> None:
         before, self.status = self.status, status
-        if status.doubtful and not before.doubtful:
-            logger.warning(
-                "nixl_index: directories that could not be looked at whole are listed again soon: %s", status.last_error
-            )
-        for reason in set(status.watch_errors) - self._warned:
-            logger.warning(
-                "nixl_index: directories that cannot be watched are listed every %.0f s instead: %s",
-                *(self._intervals[0], reason),
-            )
-        self._warned = set(status.watch_errors) | (self._warned if status.unwatched else set())
+        if status.doubtful:
+            text = f"directories that could not be looked at whole are listed again soon: {status.last_error}"
+            self.log.say(logger, "doubtful", text, lasts=True)
+        elif before.doubtful:
+            self.log.over("doubtful")
+        for reason in status.watch_errors:
+            text = f"directories that cannot be watched are listed every {self._intervals[0]:.0f} s instead: {reason}"
+            self.log.say(logger, "unwatched", text, subject=reason, lasts=True)
+        if before.unwatched and not status.unwatched:
+            self.log.over("unwatched")
+            self.log.say(logger, "watched", "every directory is watched again")
         if status.last_error:
             self._note(status.last_error)
 
     def _on_fault(self, fault: records.Fault) -> None:
         self._note(fault.message)
-        logger.error("nixl_index: the scout failed: %s", fault.message)
+        self.log.say(logger, "scout_failed", f"the scout failed: {fault.message.strip()}")
 
     def _on_listing(self, listing: records.Listing) -> None:
         if listing.phase == Phase.DONE:

@@ -1,10 +1,11 @@
-"""How an index is: one frozen snapshot, cheap enough to be taken every second."""
+"""How an index and its cleaner are: frozen snapshots, cheap enough to be taken every second."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from nixl_index.durations import Durations
 from nixl_index.follower import Follower
 from nixl_index.link import Isolation
 from nixl_index.observer import ShardObserver
@@ -111,3 +112,21 @@ def _state(follower: Follower, frozen: bool, closed: bool) -> State:
         return "frozen"
     status = follower.status
     return "degraded" if follower.dirty or status.unwatched or status.doubtful else "live"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerHealth:
+    """A snapshot of a cleaner. Counters count since it was made."""
+
+    running: bool
+    ticks: int
+    evicted_groups: int
+    freed_bytes: int
+    usage: dict[str, float]
+    """Percent, of each base dir that the last tick could measure; with a capacity, of that."""
+    last_tick_seconds: float
+    last_error: str
+    """Why the last tick did less than it should have; empty where it did not."""
+    evicted_torn_groups: int
+    """Those that went first since they lack a rank."""
+    tick_durations: Durations

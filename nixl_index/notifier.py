@@ -7,18 +7,31 @@ import queue
 import threading
 from collections.abc import Callable
 
+from nixl_index.logs import EventLog
 from nixl_index.results import EvictedGroup
 
 logger = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 5.0
 
+Callback = Callable[[EvictedGroup], None]
+
+
+def call_back(callback: Callback, group: EvictedGroup, log: EventLog) -> None:
+    """Call it. That it raises is logged, and no more."""
+    try:
+        callback(group)
+    except Exception as error:  # noqa: BLE001 - whatever a caller's callback raises
+        text = f"on_evict failed for group {group.key!r}: {error!r}"
+        log.say(logger, "on_evict_failed", text, error=error)
+
 
 class Notifier:
     """A queue, and a thread that starts with the first item. A callback that raises is logged, and the next called."""
 
-    def __init__(self, callback: Callable[[EvictedGroup], None]) -> None:
+    def __init__(self, callback: Callback, log: EventLog) -> None:
         self._callback = callback
+        self._log = log
         self._queue: queue.SimpleQueue[EvictedGroup | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -37,11 +50,9 @@ class Notifier:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_SECONDS)
                 if thread.is_alive():
-                    logger.warning("nixl_index: an on_evict callback has not returned, and is left behind")
+                    text = "an on_evict callback has not returned, and is left behind"
+                    self._log.say(logger, "on_evict_hangs", text)
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            try:
-                self._callback(item)
-            except Exception:
-                logger.exception("nixl_index: on_evict failed for group %r", item.key)
+            call_back(self._callback, item, self._log)

@@ -12,6 +12,7 @@ from nixl_index import records
 from nixl_index.emitter import PING_SECONDS, Configure, ScoutEmitter
 from nixl_index.events import Fault, Turn
 from nixl_index.link import Isolation
+from nixl_index.logs import EventLog
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class ShardObserver(BaseObserver):
         super().__init__(cast("type[EventEmitter]", emitter_class), timeout=PING_SECONDS)
         self.name = "nixl-index-observer"
         self._isolation = isolation
+        self._log = EventLog("")
 
     @property
     def emitter(self) -> ScoutEmitter | None:
@@ -77,8 +79,9 @@ class ShardObserver(BaseObserver):
         while self.should_keep_running():
             try:
                 super().run()
-            except BaseException as error:
-                logger.exception("nixl_index: the observer's thread was interrupted, and goes on")
+            except BaseException as error:  # noqa: BLE001 - the thread's last resort
+                text = f"the observer's thread was interrupted, and goes on: {error!r}"
+                self._log.say(logger, "observer_interrupted", text, error=error)
                 for handlers in tuple(self._handlers.values()):
                     for handler in tuple(handlers):
                         handler.dispatch(Fault(error))

@@ -17,6 +17,7 @@ from nixl_index.cleaner import Cleaner
 from nixl_index.evict import Evictor
 from nixl_index.index import GroupIndex
 from nixl_index.keys import KeyScheme
+from nixl_index.logs import EventLog
 from nixl_index.packed import Packing, Popped
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class HiCacheL3Cleaner:
         self._thread: threading.Thread | None = None
         self._index: GroupIndex | None = None
         self._cleaner: Cleaner | None = None
+        self._log = EventLog(os.pathsep.join(self.storage_dirs))
 
     def start(self) -> None:
         """Start to follow and to clean, on rank 0. Does not block; idempotent."""
@@ -161,8 +163,10 @@ class HiCacheL3Cleaner:
                 if directories:
                     self._follow(directories)
                     continue
-            except Exception:
-                logger.exception("nixl_index: the L3 cleaner failed, and is tried again in %.0f s", self.interval_sec)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+                text = f"the L3 cleaner failed, and is tried again in {self.interval_sec:.0f} s: {error!r}"
+                self._log.say(logger, "sglang_cleaner_failed", text, error=error)
+            self._log.flush()
             self._stop.wait(self.interval_sec)
 
     def _follow(self, directories: list[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from nixl_index import records
 from nixl_index.group import Place
 from nixl_index.keys import KeyScheme, split_by
+from nixl_index.logs import EventLog
 from nixl_index.missed import Missed
 from nixl_index.order import Change, GroupOrder
 from nixl_index.quarantine import Quarantine
@@ -39,6 +40,7 @@ class ShardWriter:
         scheme: Callable[[str], str | None],
         reads: bool,
         clock: Callable[[], int],
+        log: EventLog,
     ) -> None:
         self.missed = Missed()
         self.quarantine = Quarantine(order)
@@ -56,6 +58,7 @@ class ShardWriter:
         self._reads = reads
         self._read: set[str] = set()
         self._clock = clock
+        self._log = log
 
     def on_shards(self, found: records.Shards) -> None:
         """These shards are. O(records * log n)."""
@@ -142,8 +145,8 @@ class ShardWriter:
             self.ignored += 1
 
     def _on_scheme_error(self, error: Exception) -> None:
-        if not self.scheme_error:
-            logger.error("nixl_index: the key scheme failed, such names are ignored: %r", error)
+        text = f"the key scheme failed, such names are ignored: {error!r}"
+        self._log.say(logger, "key_scheme_failed", text)
         self.scheme_error = f"the key scheme: {error!r}"
 
 

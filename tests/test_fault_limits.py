@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nixl_index import Evictor
+from nixl_index import Evictor, logs
 from nixl_index.link import Isolation
 from tests.provoke import NO_OVERRIDE, OWN_LIMITS, Log, Nothing, assert_follows, keys, opened, run_scene, set_limit
 from tests.support import eventually, write
@@ -132,6 +132,7 @@ def scene_two_reasons(isolation: str, path: str) -> None:
     """One bucket has no watch for its mode; when others have none for the limit, that is said too; and when the room
     is back, it is no reason for anything any more."""
     base, log = Path(path), Log()
+    logs.SECONDS = 0.0
     write(base / "00" / "unreadable_m")
     (base / "00").chmod(0)
     with opened(isolation, base) as index:

@@ -60,8 +60,11 @@ def change(bases: list[Path], page: int) -> None:
     write(second.with_name(f"other{page}_m"))
 
 
-def test_f45_sigkill_again_and_again(process_watch: Watch, bases: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_f45_sigkill_again_and_again(
+    process_watch: Watch, bases: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Buckets appear meanwhile: their numbers must stay the same to both ends."""
+    monkeypatch.setattr("nixl_index.logs.SECONDS", 0.0)
     index = process_watch(*bases)
     pids = set()
     for turn in range(4):

@@ -205,9 +205,10 @@ def test_f43_other_peoples_inodes(small: Callable[..., Path], watch: Watch, capl
 
 
 def test_f43_said_again_when_it_is_so_again(
-    small: Callable[..., Path], watch: Watch, caplog: pytest.LogCaptureFixture
+    small: Callable[..., Path], watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once until it is over: another time is another warning."""
+    monkeypatch.setattr("nixl_index.logs.SECONDS", 0.0)
     disk = small("disk", size="8m")
     fill([disk / "cache"], range(2))
     cleaner = Cleaner(watch(disk / "cache"), 80, 70)
