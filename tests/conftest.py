@@ -63,6 +63,15 @@ def bases(tmp_path: Path) -> list[Path]:
     return made
 
 
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """For examples: finds the package without it being installed, and keeps temporary directories where the test can
+    look at them."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(temporary)}
+
+
 def _watch(isolation: Isolation) -> Iterator[Callable[..., GroupIndex]]:
     """`GroupIndex.watch`, closed at the end, and compared with the disk before if it is still live then."""
     opened: list[tuple[GroupIndex, tuple[Path, ...], str]] = []
