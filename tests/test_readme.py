@@ -11,7 +11,7 @@ from tests.support import page_key, write_page
 
 README = Path(__file__).parents[1] / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-SAYS = ["3 groups", f"tenant/{page_key(0)}", "live", ""]
+SAYS = ["3 groups", f"tenant/{page_key(0)}", "live", "", "/metrics"]
 """What each of them has to print."""
 
 
