@@ -19,6 +19,7 @@ from nixl_index.keys import POOL_NAMES, KeyScheme
 from nixl_index.layout import Layout
 from nixl_index.observer import ShardObserver
 from nixl_index.pins import Pin
+from nixl_index.progress import Progress
 from nixl_index.results import EvictedGroup, Eviction, SkippedGroup
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "NixlIndexError",
     "NotReadyError",
     "Pin",
+    "Progress",
     "Shard",
     "ShardObserver",
     "SkippedGroup",

@@ -20,6 +20,7 @@ from nixl_index.layout import Layout
 from nixl_index.logs import EventLog
 from nixl_index.order import GroupOrder
 from nixl_index.packed import Popped
+from nixl_index.progress import FirstScan, OnProgress
 from nixl_index.records import Message, Origin, Phase
 from nixl_index.sweep import Sweeper
 from nixl_index.writer import ShardWriter
@@ -42,6 +43,7 @@ class Follower(FileSystemEventHandler):
         reads: bool,
         source: Source,
         clock: Callable[[], int] = time.time_ns,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self.lock = threading.Lock()
         self.log = EventLog(os.pathsep.join(paths))
@@ -55,6 +57,7 @@ class Follower(FileSystemEventHandler):
         self.evicted_groups = self.freed_bytes = 0
         self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock, self.log)
         self.listed: set[int] = set()
+        self._first_scan = FirstScan(on_progress, self.order.totals, self.places, self.bases, layout.depth)
         self.status = records.Status(0, 0, [], 0, 0, "")
         self._last_error = ""
         self._parts: list[list[str]] = []
@@ -114,6 +117,7 @@ class Follower(FileSystemEventHandler):
                 for kind, payload in event.frames:
                     message = wire.decode(kind, payload)
                     self._handlers[type(message)](message)
+                self._first_scan.report()
             elif isinstance(event, Turn):
                 self.sweeper.step()
                 self._check_whole()
@@ -171,6 +175,7 @@ class Follower(FileSystemEventHandler):
         self.losses += 1
         self._dirty = True
         self.sweeper.abort()
+        self._first_scan.restart()
 
     # --- what is where ---
 
@@ -205,6 +210,7 @@ class Follower(FileSystemEventHandler):
         self.overflows += lost.reason == records.OVERFLOW
         self._dirty = True
         self._note(lost.reason)
+        self._first_scan.restart()
         event = "overflow" if lost.reason == records.OVERFLOW else "lost"
         text = f"events were lost, everything is listed again: {lost.reason}"
         self.log.say(logger, event, text, subject=lost.reason, losses=self.losses)
@@ -215,6 +221,7 @@ class Follower(FileSystemEventHandler):
         if first:
             with self.lock:
                 self.order.open()
+            self._first_scan.report(done=True)
             text = f"the first scan is over: {len(self.order)} groups, {totals.count} shards, {totals.size} bytes"
             self.log.say(logger, "ready", text, seconds=round(time.monotonic() - self._began, 3))
         else:
@@ -247,6 +254,7 @@ class Follower(FileSystemEventHandler):
         self.log.say(logger, "scout_failed", f"the scout failed: {fault.message.strip()}")
 
     def _on_listing(self, listing: records.Listing) -> None:
+        self._first_scan.on_listing(listing)
         if listing.phase == Phase.DONE:
             self.listed.add(listing.directory)
             if listing.origin == Origin.EVENT:

@@ -23,6 +23,7 @@ from nixl_index.link import Isolation
 from nixl_index.observer import ShardObserver
 from nixl_index.packed import Popped
 from nixl_index.pins import Pin
+from nixl_index.progress import OnProgress
 from nixl_index.torn import is_torn
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class GroupIndex:
         poll_interval: float = 30.0,
         rescan_interval: float | None = 3600.0,
         reads: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> GroupIndex:
         """Watch base dirs, scan them, and return the index, started.
 
@@ -70,6 +72,10 @@ class GroupIndex:
         be watched is listed every `poll_interval` seconds; everything is listed again, evenly, within
         `rescan_interval` seconds (None: never). With `reads=True` a read of a shard moves its group to the young end,
         a second later at most: every close of a file then makes an event, and counts as one where nothing was written.
+
+        `on_progress` is called with a `Progress` while the first scan runs, at most ten times a second, and once when
+        it is over, before the index is ready. It runs on a thread of the index, without the lock; the scan waits for
+        it, so it has to be short and must not wait for the index. If it raises, that is logged, once.
 
         Raises FileNotFoundError, NotADirectoryError or PermissionError for a base dir that cannot be watched,
         ValueError for one given twice or inside another, TypeError for arguments of the wrong kind, OSError where no
@@ -86,12 +92,14 @@ class GroupIndex:
             raise TypeError(f"layout is {layout!r}: give a Layout")
         if isolation not in ("process", "thread"):
             raise ValueError(f"isolation is {isolation!r}: give 'process' or 'thread'")
+        if on_progress is not None and not callable(on_progress):
+            raise TypeError(f"on_progress is {on_progress!r}: give a function that takes a Progress")
         intervals = (
             check_seconds("poll_interval", poll_interval),
             0.0 if rescan_interval is None else check_seconds("rescan_interval", rescan_interval),
         )
         observer = ShardObserver(lambda: follower.configure(), isolation)
-        follower = Follower(bases, scheme, layout, intervals, bool(reads), observer)
+        follower = Follower(bases, scheme, layout, intervals, bool(reads), observer, on_progress=on_progress)
         index = cls(follower, observer)
         observer.schedule(follower, os.pathsep.join(bases), recursive=True)
         try:
