@@ -15,6 +15,7 @@ from nixl_index.asks import Asks, Source
 from nixl_index.bases import BaseView
 from nixl_index.errors import FailedError, WireError
 from nixl_index.events import Fault, Frames, ScoutEnded, ScoutStarted, Turn
+from nixl_index.flow import Flow
 from nixl_index.group import Group, Place
 from nixl_index.layout import Layout
 from nixl_index.logs import EventLog
@@ -57,6 +58,7 @@ class Follower(FileSystemEventHandler):
         self.evicted_groups = self.freed_bytes = 0
         self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock, self.log)
         self.listed: set[int] = set()
+        self.flow = Flow(self.order.totals)
         self._first_scan = FirstScan(on_progress, self.order.totals, self.places, self.bases, layout.depth)
         self.status = records.Status(0, 0, [], 0, 0, "")
         self._last_error = ""
@@ -71,8 +73,8 @@ class Follower(FileSystemEventHandler):
         self._faults = 0
         self.sweeper = Sweeper(self.lock, self.order, self.places, self.writer.mending, self._look, source.post)
         self._handlers: dict[type[Message], Callable[..., None]] = {
-            records.Shards: self.writer.on_shards,
-            records.Gone: self.writer.on_gone,
+            records.Shards: self.flow.counted(self.writer.on_shards),
+            records.Gone: self.flow.counted(self.writer.on_gone),
             records.Reads: self.writer.on_reads,
             records.Directory: self._on_directory,
             records.Listing: self._on_listing,

@@ -1,4 +1,4 @@
-"""Mounts and loop devices for tests, below the test's own directory, and undone at its end."""
+"""Mounts, loop devices and immutable files for tests, below the test's own directory, and undone at its end."""
 
 from __future__ import annotations
 
@@ -101,6 +101,20 @@ class Mounts:
             assert "busy" in done.stderr, done.stderr
             assert time.monotonic() < until, done.stderr
             time.sleep(0.01)
+
+
+@contextmanager
+def immutable(*paths: Path) -> Iterator[None]:
+    """Nobody can remove these files, not even root: EPERM."""
+    done = subprocess.run(["chattr", "+i", *paths], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no immutable files here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", *paths], check=True)
+        for path in paths:
+            os.utime(path)  # a change, so that its group leaves the quarantine, and the test ends with a whole index
 
 
 def mount_points(below: Path) -> list[str]:

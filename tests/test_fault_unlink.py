@@ -16,7 +16,7 @@ import pytest
 
 from nixl_index import Cleaner, Eviction, Evictor, FrozenError, GroupIndex, disk
 from nixl_index.watermarks import Volume
-from tests.mounts import Mounts
+from tests.mounts import Mounts, immutable
 from tests.provoke import held
 from tests.support import DEADLINE, audit, eventually, on_disk, page_key, write, write_page
 
@@ -30,20 +30,6 @@ _SHUT_DOWN = 0x8004587D
 def mounts(tmp_path: Path) -> Iterator[Mounts]:
     with Mounts(tmp_path) as made:
         yield made
-
-
-@contextmanager
-def immutable(*paths: Path) -> Iterator[None]:
-    """Nobody can remove these files, not even root: EPERM."""
-    done = subprocess.run(["chattr", "+i", *paths], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no immutable files here: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["chattr", "-i", *paths], check=True)
-        for path in paths:
-            os.utime(path)  # a change, so that its group leaves the quarantine, and the test ends with a whole index
 
 
 def shut_down(mount: Path) -> None:
