@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from nixl_index import NixlIndexError, __version__
-from nixl_index.cli import evict, stats, top
+from nixl_index.cli import audit, evict, stats, top
 from nixl_index.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, UsageError
 from nixl_index.cli.options import add_common_options
 from nixl_index.cli.text import printable
@@ -28,7 +28,7 @@ EPILOG = """\
 
 exit codes: 0 fine; 1 done, but something failed or differs; 2 wrong usage, or a
 base dir that cannot be watched; 130 after Ctrl-C."""
-COMMANDS = {"stats": stats, "top": top, "evict": evict}
+COMMANDS = {"stats": stats, "top": top, "evict": evict, "audit": audit}
 
 
 def make_parser() -> argparse.ArgumentParser:
