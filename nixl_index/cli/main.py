@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from nixl_index import NixlIndexError, __version__
-from nixl_index.cli import audit, evict, stats, top
+from nixl_index.cli import audit, evict, run, stats, top
 from nixl_index.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, UsageError
 from nixl_index.cli.options import add_common_options
 from nixl_index.cli.text import printable
@@ -21,14 +21,14 @@ the oldest. PATH is a base dir: what the server was given as its storage directo
 Files lie in PATH/<2 hex digits>/ (see --layout); all files of one cache entry are
 a group, and go together.
 
-Only `evict` ever removes anything: regular files in the directories of
+Only `evict` and `run` ever remove anything: regular files in the directories of
 the layout, whole groups, the oldest first."""
 EPILOG = """\
 `nixl-index COMMAND --help` says what a command does, and what it will never do.
 
 exit codes: 0 fine; 1 done, but something failed or differs; 2 wrong usage, or a
 base dir that cannot be watched; 130 after Ctrl-C."""
-COMMANDS = {"stats": stats, "top": top, "evict": evict, "audit": audit}
+COMMANDS = {"stats": stats, "top": top, "evict": evict, "audit": audit, "run": run}
 
 
 def make_parser() -> argparse.ArgumentParser:
