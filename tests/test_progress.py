@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nixl_index import GroupIndex, Layout, Progress
-from nixl_index.bases import BaseView
 from nixl_index.group import Place
 from nixl_index.link import Isolation
 from nixl_index.progress import REPORT_SECONDS, FirstScan
@@ -132,7 +132,7 @@ class Scan:
         self.now = 100.0
         self.totals = Totals()
         self.places: list[Place] = []
-        self.bases = [BaseView(f"/{number}", 30.0) for number in range(bases)]
+        self.bases = [SimpleNamespace(frozen="") for _ in range(bases)]
         self.scan = FirstScan(self.calls.append, self.totals, self.places, self.bases, depth, lambda: self.now)
 
     def know(self, base: int, buckets: int) -> None:
