@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -127,6 +128,16 @@ def test_the_first_scan_shows_on_a_terminal_alone(bases: list[Path], tmp_path: P
     ran = subprocess.run([*NIXL_INDEX, "stats", *bases], env=env, capture_output=True, text=True, check=True)
     assert ran.stderr == ""
     assert ran.stdout.startswith(f"{MANY} groups, {2 * MANY:,} shards")
+
+
+def test_streams_that_are_not_there(bases: list[Path], tmp_path: Path) -> None:
+    shard = write_page(bases, 0)[0]
+    command = shlex.join([*NIXL_INDEX, "evict", *map(str, bases), "--groups", "1"])
+    for yes, streams, code in (("", "<&-", 2), ("--yes", "<&- >&-", 0), ("", "<&- >&- 2>&-", 2)):
+        ran = subprocess.run(f"{command} {yes} {streams}", shell=True, env=environment(tmp_path), check=False)
+        assert ran.returncode == code
+        assert shard.exists() == (not yes)
+        write(shard)
 
 
 @pytest.mark.parametrize("missing", [(), ("rich",)], ids=["rich", "plain"])

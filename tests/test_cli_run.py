@@ -82,7 +82,9 @@ def test_it_evicts_logs_and_stops_in_order(
     lines = log.splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO ", line) for line in lines)
     scanning, following, evicted, stopping = (
-        line.partition(" INFO ")[2] for line in lines if "nixl_index: " not in line  # the library has its own say
+        line.partition(" INFO ")[2]
+        for line in lines
+        if "nixl_index: " not in line  # the library has its own say
     )
     assert scanning == f"scanning {bases[0]}, {bases[1]}"
     assert following == "following 10 groups, 20 shards, 80.0 KiB; evicting at 80 % down to 70 %"

@@ -29,27 +29,19 @@ def screen() -> Iterator[Callable[[View], None]]:
 
 def draw(view: View) -> RenderableType:
     """A view, as high as it needs to be."""
-    return Group(_headline(view), Text(), _bases(view), _oldest(view), _health(view))
+    return Group(_headline(view), _bases(view), _oldest(view), _health(view))
 
 
-def _headline(view: View) -> Table:
-    grid = Table.grid(expand=True)
-    grid.add_column()
-    grid.add_column(justify="right")
-    health = view.health
-    grid.add_row(
-        Text.assemble(
-            ("nixl-index top  ", "bold"),
-            f"{text.count(health.groups, 'group')}, {text.count(health.shards, 'shard')}, {text.size(view.nbytes)}",
-        ),
-        Text.assemble(
-            ("in ", "dim"),
-            (f"{view.rates.shards_in:,.0f}/s {text.size(view.rates.bytes_in)}/s", "green"),
-            ("   out ", "dim"),
-            (f"{view.rates.shards_out:,.0f}/s {text.size(view.rates.bytes_out)}/s", "magenta"),
-        ),
+def _headline(view: View) -> Text:
+    health, rates = view.health, view.rates
+    return Text.assemble(
+        (" nixl-index top  ", "bold"),
+        f"{text.count(health.groups, 'group')}, {text.count(health.shards, 'shard')}, {text.size(view.nbytes)}\n",
+        (" in   ", "dim"),
+        (f"{rates.shards_in:,.0f} shards/s, {text.size(rates.bytes_in)}/s", "green"),
+        ("    out  ", "dim"),
+        (f"{rates.shards_out:,.0f} shards/s, {text.size(rates.bytes_out)}/s", "magenta"),
     )
-    return grid
 
 
 def _table(*columns: str) -> Table:

@@ -49,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code. Raises SystemExit for wrong usage and `--help`."""
+    _complete_streams()
     try:
         try:
             return _run(argv)
@@ -70,10 +71,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _explained(error, FAILED)
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+def _complete_streams() -> None:
+    """Have all three, and have them take any name. A service may be started without some, and what is opened next would
+    get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _run(argv: Sequence[str] | None) -> int:
     options = make_parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO if options.verbose else options.log_level, format=options.log_format)
     code: int = options.run(options)
