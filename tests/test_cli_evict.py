@@ -128,6 +128,19 @@ def test_a_usage_that_is_out_of_reach(bases: list[Path], mounts: Mounts, capsys:
     assert left(pages) == []
 
 
+def test_a_disk_that_was_not_named_is_missed(
+    bases: list[Path], pages: list[list[Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evict(*bases, "--groups", "1", "--dry-run") == 0
+    assert capsys.readouterr().err == ""
+    there = [page for page in pages if any(bases[0] in path.parents for path in page)]
+    torn = [page for page in there if any(bases[1] in path.parents for path in page)]
+    assert 2 * len(torn) > len(there)
+    assert evict(bases[0], "--groups", "1", "--dry-run") == 0
+    said = f"of the {len(there)} oldest groups {len(torn)} lack ranks: were the base dirs of all disks named?"
+    assert said in capsys.readouterr().err
+
+
 def test_without_a_terminal_it_refuses(
     bases: list[Path],
     pages: list[list[Path]],

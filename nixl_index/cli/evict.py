@@ -11,7 +11,7 @@ from nixl_index.budget import Budget, BytesBudget, CountBudget, DeficitBudget
 from nixl_index.cleaner import Cleaner
 from nixl_index.cli import text
 from nixl_index.cli.exits import FAILED, FINE, UsageError
-from nixl_index.cli.opening import opened
+from nixl_index.cli.opening import doubt_of_bases, opened
 from nixl_index.cli.options import checked, nbytes, percent, positive
 from nixl_index.cli.plan import Plan
 from nixl_index.evict import Evictor
@@ -74,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"nothing to evict{': ' + why if enough else ''}")
             return code
         _show(plan, options)
+        if doubt := doubt_of_bases(index):
+            _warn(doubt)
         if options.dry_run:
             return code
         if asks and not _agreed(plan):

@@ -15,6 +15,9 @@ from nixl_index.errors import NixlIndexError
 from nixl_index.index import GroupIndex
 from nixl_index.keys import KeyScheme
 from nixl_index.layout import Layout
+from nixl_index.torn import is_torn
+
+_LOOKED_AT = 1_000
 
 
 @contextmanager
@@ -50,6 +53,21 @@ def say_if_empty(index: GroupIndex, layout: Layout) -> None:
     else:
         note = f"no directory fits the layout {layout.pattern!r}: is this the base dir? See --layout"
     print(f"nixl-index: no shards: {note}", file=sys.stderr)
+
+
+def doubt_of_bases(index: GroupIndex) -> str:
+    """Why the base dirs may not be all that hold these groups; empty where they seem to be. Who names one of two disks
+    has half of each group evicted. O(1): it looks at the oldest groups."""
+    follower = index._follower
+    with follower.lock:
+        oldest = follower.order.after(None, _LOOKED_AT)
+    torn = sum(is_torn(follower.order.packing, popped.packed, None) for popped in oldest)
+    if 2 * torn <= len(oldest):
+        return ""
+    return (
+        f"of the {len(oldest):,} oldest groups {torn:,} lack ranks: were the base dirs of all disks named? Else half of"
+        " each group goes, and the rest is of no use (fine where other hosts store these ranks)"
+    )
 
 
 def usage_of(index: GroupIndex, cleaner: Cleaner, problems: list[str]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from nixl_index.cleaner import Cleaner
 from nixl_index.cli import text
 from nixl_index.cli.exits import FAILED, UsageError
-from nixl_index.cli.opening import opened, say_if_empty
+from nixl_index.cli.opening import doubt_of_bases, opened, say_if_empty
 from nixl_index.cli.options import add_watermarks, checked, port, watermarks
 from nixl_index.index import GroupIndex
 from nixl_index.results import EvictedGroup, Eviction
@@ -95,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
                 *(text.count(len(index), "group"), text.count(index.shards, "shard"), text.size(index.nbytes)),
                 *(marks.high, marks.low),
             )
+            if doubt := doubt_of_bases(index):
+                logger.warning(doubt)
             with cleaner:
                 while cleaner.health().running:
                     time.sleep(1.0)
