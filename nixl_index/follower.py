@@ -59,7 +59,7 @@ class Follower(FileSystemEventHandler):
         self.writer = ShardWriter(self.lock, self.order, self.places, scheme, reads, clock, self.log)
         self.listed: set[int] = set()
         self.flow = Flow(self.order.totals)
-        self._first_scan = FirstScan(on_progress, self.order.totals, self.places, self.bases, layout.depth)
+        self._first_scan = FirstScan(on_progress, self.log, self.order.totals, self.places, self.bases, layout.depth)
         self.status = records.Status(0, 0, [], 0, 0, "")
         self._last_error = ""
         self._parts: list[list[str]] = []

@@ -35,7 +35,7 @@ class Health:
     doubtful: int
     """Directories of which an error kept something from being looked at; they are listed again soon."""
     events: int
-    """Sightings of names that an event told of: what happens to a name within 20 ms is one."""
+    """Sightings of names that an event told of: what happens to a name within 40 ms is one."""
     losses: int
     """How often events were lost, for whatever reason."""
     overflows: int

@@ -19,6 +19,7 @@ from time import monotonic
 EVENTS = {
     # the index
     "ready": logging.INFO,  # the first scan is over
+    "on_progress_failed": logging.ERROR,
     "overflow": logging.WARNING,  # the inotify queue was full: everything is listed again
     "lost": logging.WARNING,  # the same for another reason
     "reconciled": logging.INFO,  # everything was listed again

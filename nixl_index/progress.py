@@ -9,6 +9,7 @@ from time import monotonic
 
 from nixl_index.bases import BaseView
 from nixl_index.group import Place
+from nixl_index.logs import EventLog
 from nixl_index.records import Listing, Phase
 from nixl_index.totals import Totals
 
@@ -47,6 +48,7 @@ class FirstScan:
     def __init__(
         self,
         callback: OnProgress | None,
+        log: EventLog,
         totals: Totals,
         places: Sequence[Place],
         bases: Sequence[BaseView],
@@ -54,6 +56,7 @@ class FirstScan:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._callback = callback
+        self._log = log
         self._totals = totals
         self._places = places
         self._bases = bases
@@ -62,7 +65,6 @@ class FirstScan:
         self._start = clock()
         self._due = 0.0
         self._listed: set[int] = set()
-        self._raised = False
 
     def on_listing(self, listing: Listing) -> None:
         """A listing began or ended."""
@@ -85,10 +87,9 @@ class FirstScan:
             self._listed.clear()
         try:
             callback(progress)
-        except Exception:
-            if not self._raised:
-                self._raised = True
-                logger.exception("nixl_index: on_progress failed, and is called on all the same")
+        except Exception as error:  # noqa: BLE001 - whatever a caller's callback raises
+            text = f"on_progress failed, and is called on all the same: {error!r}"
+            self._log.say(logger, "on_progress_failed", text, lasts=True, error=error)
 
     def _progress(self, seconds: float, done: bool) -> Progress:
         shards = self._totals.count

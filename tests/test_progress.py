@@ -15,6 +15,7 @@ import pytest
 from nixl_index import GroupIndex, Layout, Progress
 from nixl_index.group import Place
 from nixl_index.link import Isolation
+from nixl_index.logs import EventLog
 from nixl_index.progress import REPORT_SECONDS, FirstScan
 from nixl_index.records import Listing, Origin, Phase
 from nixl_index.totals import Totals
@@ -133,7 +134,7 @@ class Scan:
         self.totals = Totals()
         self.places: list[Place] = []
         self.bases = [SimpleNamespace(frozen="") for _ in range(bases)]
-        self.scan = FirstScan(self.calls.append, self.totals, self.places, self.bases, depth, lambda: self.now)
+        self.scan = FirstScan(self.calls.append, EventLog(""), self.totals, self.places, self.bases, depth, lambda: self.now)
 
     def know(self, base: int, buckets: int) -> None:
         for _ in range(buckets):
