@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
@@ -145,44 +146,23 @@ def test_metrics_need_their_extra(bases: list[Path], tmp_path: Path) -> None:
     assert ran.stderr == ("nixl-index: --metrics-port needs prometheus_client: pip install 'nixl-index[prometheus]'\n")
 
 
-class Server:
-    """In the place of the real one: what `run` hands it, and whether it is closed."""
+def test_metrics_are_served_as_long_as_it_runs(bases: list[Path], pages: list[list[Path]], tmp_path: Path) -> None:
+    with daemon(environment(tmp_path), *bases, *MARKS, "--metrics-port", "0") as running:
+        log = read_until(running, "following ")
+        url = re.findall(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", log)[0]
+        with urlopen(url, timeout=DEADLINE) as answer:
+            scraped = answer.read().decode().splitlines()
+        stopped(running)
+    assert f"nixl_index_groups {PAGES}.0" in scraped
+    with pytest.raises(URLError):
+        urlopen(url, timeout=DEADLINE)
 
-    port = 9178
 
-    def __init__(self) -> None:
-        self.closed = False
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_metrics_are_served_as_long_as_it_runs(
-    bases: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = Server()
-    given: list[object] = []
-
-    def serve(index: object, cleaner: LoggingCleaner, *, port: int) -> Server:
-        if port == 1:
-            raise PermissionError(13, "Permission denied")
-        given.extend((index, cleaner, port))
-        return server
-
-    def tick(_cleaner: LoggingCleaner) -> Eviction:
-        assert not server.closed
-        raise ClosedError("as if it were")
-
-    module = ModuleType("nixl_index.prometheus")
-    module.__dict__.update(SimpleNamespace(serve=serve).__dict__)
-    monkeypatch.setitem(sys.modules, "nixl_index.prometheus", module)
-    monkeypatch.setattr(LoggingCleaner, "tick", tick)
-    with own_signals():
-        assert main(["run", *map(str, bases), *MARKS, "--metrics-port", "9178"]) == 1
-        assert server.closed
-        assert given[2] == 9178
-        assert main(["run", *map(str, bases), *MARKS, "--metrics-port", "1"]) == 2
-    assert "metrics cannot be served on port 1: Permission denied" in capsys.readouterr().err
+def test_metrics_on_a_port_that_is_taken(bases: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, own_signals():
+        port = taken.getsockname()[1]
+        assert main(["run", *map(str, bases), *MARKS, "--metrics-port", str(port)]) == 2
+    assert f"metrics cannot be served on port {port}: Address already in use" in capsys.readouterr().err
 
 
 def test_the_unit_runs_what_there_is() -> None:

@@ -134,7 +134,9 @@ class Scan:
         self.totals = Totals()
         self.places: list[Place] = []
         self.bases = [SimpleNamespace(frozen="") for _ in range(bases)]
-        self.scan = FirstScan(self.calls.append, EventLog(""), self.totals, self.places, self.bases, depth, lambda: self.now)
+        self.scan = FirstScan(
+            self.calls.append, EventLog(""), self.totals, self.places, self.bases, depth, lambda: self.now
+        )
 
     def know(self, base: int, buckets: int) -> None:
         for _ in range(buckets):
