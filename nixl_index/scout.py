@@ -12,23 +12,20 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 
 from nixl_index import records, wire
-from nixl_index.disk import Base, Directory, take_base
+from nixl_index.disk import Base, take_base
 from nixl_index.errors import WireError
+from nixl_index.evictions import evict_in_steps
 from nixl_index.layout import Layout
-from nixl_index.listing import STEP_ENTRIES, STEP_SECONDS
-from nixl_index.looks import Name
 from nixl_index.outbox import Outbox
 from nixl_index.position import Position
 from nixl_index.records import Message, Origin
 from nixl_index.rounds import Rounds
 from nixl_index.scans import Steps
 from nixl_index.tree import Tree
-from nixl_index.unlink import Unlinker
 from nixl_index.volumes import Locks, measure
 
 COALESCE_SECONDS = 0.04
@@ -189,7 +186,7 @@ class Scout:
         elif isinstance(command, records.Look):
             self._urgent.append(self._look(tree, command))
         elif isinstance(command, records.Evict):
-            self._urgent.append(self._evict(tree, command))
+            self._urgent.append(evict_in_steps(tree, command, self._tell, self._touching))
         elif isinstance(command, records.Measure):
             self._urgent.append(self._measure(tree, command))
         elif isinstance(command, records.Lock):
@@ -268,48 +265,6 @@ class Scout:
             refusals.append(self._locks.take(base))
         self._tell(records.Locked(command.number, refusals))
         yield from ()
-
-    def _evict(self, tree: Tree, command: records.Evict) -> Steps:
-        """Verify and unlink, group by group; then tell what each shard is now, and last the answer."""
-        answers = []
-        for number in dict.fromkeys(command.directories):
-            tree.meet(tree.buckets[number])
-        rows = zip([tree.buckets[n] for n in command.directories], command.names, command.mtimes, strict=True)
-        waiting = deque(_groups(list(rows), command.lengths))
-        while waiting:
-            until, entries = monotonic() + STEP_SECONDS, 0
-            gone, doubtful = list[Name](), list[Name]()
-            with Unlinker() as unlinker:
-                while waiting and entries < STEP_ENTRIES and monotonic() < until:
-                    shards = waiting.popleft()
-                    entries += len(shards)
-                    for base in {bucket.base for bucket, _, _ in shards}:
-                        self._touching(base)
-                    eviction = unlinker.evict(shards)
-                    answers.append(eviction)
-                    gone += eviction.unlinked
-                    if len(eviction.unlinked) < len(shards):
-                        doubtful += [(bucket, name) for bucket, name, _ in shards]
-                    if eviction.culprit:
-                        tree.on_culprit(eviction.culprit, eviction.errno)
-            if gone:
-                numbers = [bucket.number for bucket, _ in gone]
-                self._tell(records.Gone(Origin.LOOK, numbers, [name for _, name in gone]))
-            tree.look(doubtful, Origin.LOOK)
-            if waiting:
-                yield
-        outcomes, unlinked, freed, errnos, _ = zip(*answers, strict=True)
-        self._tell(records.Evicted(command.number, outcomes, [len(names) for names in unlinked], freed, errnos))
-
-
-def _groups(
-    rows: Sequence[tuple[Directory, bytes, int]], lengths: Sequence[int]
-) -> list[Sequence[tuple[Directory, bytes, int]]]:
-    groups, at = [], 0
-    for length in lengths:
-        groups.append(rows[at : at + length])
-        at += length
-    return groups
 
 
 def main(host: int, position: int) -> None:
