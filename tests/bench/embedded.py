@@ -18,7 +18,6 @@ from tests.bench.trees import all_paths, read_disk
 
 Variant = Literal["process", "thread", "stock"]
 SYNC_SECONDS = 120.0
-GRACE_SECONDS = 5.0
 
 
 class Embedded(Protocol):
@@ -27,8 +26,9 @@ class Embedded(Protocol):
     def count(self) -> int:
         """How many files it has. No system call, no lock: the host's loop asks a thousand times a second."""
 
-    def settle(self, expected: int) -> str:
-        """Wait until it has what it will have. Returns what went wrong, if anything."""
+    def settle(self, expected: int, grace: float) -> str:
+        """Wait until it has what it will have; who cannot tell, for `grace` seconds. Returns what went wrong, if
+        anything."""
 
     def lags(self, closes: Sequence[float], run: Run) -> list[float]:
         """Seconds from the close of each file that it has until it had it."""
@@ -61,7 +61,8 @@ class Indexed:
     def count(self) -> int:
         return self._index.shards
 
-    def settle(self, expected: int) -> str:
+    def settle(self, expected: int, grace: float) -> str:
+        del grace
         try:
             self._index.sync(SYNC_SECONDS)
         except Exception as error:  # noqa: BLE001 - it is a finding, and the run goes on
@@ -130,8 +131,8 @@ class Stock(FileSystemEventHandler):
     def count(self) -> int:
         return len(self._seen)
 
-    def settle(self, expected: int) -> str:
-        until = time.monotonic() + GRACE_SECONDS
+    def settle(self, expected: int, grace: float) -> str:
+        until = time.monotonic() + grace
         while len(self._seen) < expected and time.monotonic() < until:
             time.sleep(0.05)
         return ""

@@ -21,6 +21,7 @@ from tests.bench.writer import Board, Writer
 
 _ALONE_SECONDS = 0.5
 _DEADLINE_SECONDS = 60.0
+_GRACE_SECONDS = 5.0
 _LONG_ENOUGH = 0.1
 """A rate over less than this says nothing."""
 
@@ -106,8 +107,8 @@ def with_index(task: Task, embedded: Embedded, bases: list[str]) -> dict[str, An
         threads, scout = thread_seconds(), embedded.scout_seconds()
         peace = Peace(lambda: writer.seconds, embedded.scout_seconds)
         until_written(run, task, writer, embedded.count)
-        closes = writer.board.closes
-        problem, seconds = beside(run, task.spinning, lambda: embedded.settle(len(closes)), embedded.count)
+        closes, grace = writer.board.closes, min(_GRACE_SECONDS, task.load.seconds)
+        problem, seconds = beside(run, task.spinning, lambda: embedded.settle(len(closes), grace), embedded.count)
         threads, scout = thread_seconds() - threads, embedded.scout_seconds() - scout
         others = peace.broken()
     return figures(run, writer.board) | {
