@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 from nixl_index import GroupIndex, Layout
 from nixl_index.link import Isolation
 from tests.support import audit, eventually
+
+# A shell's background jobs, and all that they start, ignore it: the tests of Ctrl-C would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _children() -> set[int]:
