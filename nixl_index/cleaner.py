@@ -138,7 +138,8 @@ class Cleaner:
             return eviction
 
     def measure(self, problems: list[str]) -> list[Volume]:
-        """The volumes that the watermarks apply to; what is unknown is left out, and said in `problems`."""
+        """The volumes that the watermarks apply to; what is unknown is left out, and said in `problems`. Waits for the
+        scout; raises TimeoutError where a disk does not answer in 30 s."""
         self._index._eviction_side()
         measured = cast("records.Measured", self._ask(records.Measure, "measure")).volumes
         by_device: dict[int, list[int]] = {}
@@ -224,18 +225,22 @@ class Cleaner:
         if not self._dry_run:
             self._index._follower.asks.ask(lambda number: records.Lock(number, []))
 
-    def _bytes_on(self, bases: Iterable[int]) -> float:
-        nbytes = self._index._follower.order.totals.nbytes
-        return sum(nbytes.get(base, 0) for base in bases)
+    def usage(self, volumes: list[Volume]) -> dict[str, float]:
+        """How full these are, in percent, by the paths of their base dirs."""
+        bases = self._index._follower.bases
+        return {bases[base].path: volume.usage for volume in reversed(volumes) for base in sorted(volume.bases)}
+
+    def _bytes_on(self, bases: Iterable[int]) -> int:
+        return self._index._follower.order.totals.on(bases)[1]
 
     def _take_note(self, volumes: list[Volume], eviction: Eviction, problems: list[str], seconds: float) -> None:
-        before, bases = self._health, self._index._follower.bases
+        before = self._health
         self._health = CleanerHealth(
             running=False,  # `health` knows
             ticks=before.ticks + 1,
             evicted_groups=before.evicted_groups + (0 if self._dry_run else len(eviction.evicted)),
             freed_bytes=before.freed_bytes + eviction.disk_bytes,
-            usage={bases[base].path: round(v.usage, 2) for v in reversed(volumes) for base in sorted(v.bases)},
+            usage={path: round(percent, 2) for path, percent in self.usage(volumes).items()},
             last_tick_seconds=seconds,
             last_error="; ".join(problems),
             evicted_torn_groups=self._evicted_torn,

@@ -33,8 +33,7 @@ class Complaints:
         the deficits of which that is not so."""
         totals, texts = self._follower.order.totals, []
         for volume, deficit in zip(volumes, deficits, strict=True):
-            files = sum(totals.shards.get(number, 0) for number in volume.bases)
-            own = sum(totals.nbytes.get(number, 0) for number in volume.bases)
+            files, own = totals.on(volume.bases)
             texts.append(
                 f"even an empty cache in {self._paths(volume)!r} would not reach the low watermark: {_amount(deficit)}"
                 f" have to go, and the cache has {own} and {files}; the rest is other data"

@@ -9,7 +9,7 @@ from time import monotonic
 from nixl_index import records
 from nixl_index.disk import Base, Directory
 from nixl_index.listing import STEP_ENTRIES, STEP_SECONDS
-from nixl_index.looks import Name, Tell
+from nixl_index.looks import Name, Table, Tell
 from nixl_index.records import Origin
 from nixl_index.scans import Steps
 from nixl_index.tree import Tree
@@ -25,7 +25,7 @@ def evict_in_steps(tree: Tree, command: records.Evict, tell: Tell, touching: Cal
     waiting = deque(_groups(list(rows), command.lengths))
     while waiting:
         until, entries = monotonic() + STEP_SECONDS, 0
-        gone, doubtful = list[Name](), list[Name]()
+        gone, doubtful = Table(Origin.LOOK), list[Name]()
         with Unlinker() as unlinker:
             while waiting and entries < STEP_ENTRIES and monotonic() < until:
                 shards = waiting.popleft()
@@ -34,14 +34,12 @@ def evict_in_steps(tree: Tree, command: records.Evict, tell: Tell, touching: Cal
                     touching(base)
                 eviction = unlinker.evict(shards)
                 answers.append(eviction)
-                gone += eviction.unlinked
+                gone.miss(eviction.unlinked)
                 if len(eviction.unlinked) < len(shards):
                     doubtful += [(bucket, name) for bucket, name, _ in shards]
                 if eviction.culprit:
                     tree.on_culprit(eviction.culprit, eviction.errno)
-        if gone:
-            numbers = [bucket.number for bucket, _ in gone]
-            tell(records.Gone(Origin.LOOK, numbers, [name for _, name in gone]))
+        gone.tell(tell)
         tree.look(doubtful, Origin.LOOK)
         if waiting:
             yield

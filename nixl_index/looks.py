@@ -51,9 +51,9 @@ class Table:
         """This is a shard."""
         self._found.append((bucket.number, mtime_of(stat), disk_bytes_of(stat), name))
 
-    def miss(self, bucket: Directory, names: Iterable[bytes]) -> None:
+    def miss(self, names: Iterable[Name]) -> None:
         """These are provably no shards."""
-        self._gone += [(bucket.number, name) for name in names]
+        self._gone += [(bucket.number, name) for bucket, name in names]
 
     def tell(self, tell: Tell) -> None:
         """Tell all of it."""
@@ -161,7 +161,7 @@ def look(
         if wrong:
             changed.append(wrong)
         else:
-            table.miss(bucket, gone)
+            table.miss((bucket, name) for name in gone)
     table.tell(tell)
     return changed
 

@@ -218,9 +218,7 @@ class GroupOrder:
             return None
         (recency, key), packed = self._ranks.order.popitem(0)
         del self._ranks.by_key[key]
-        if self._first_seen.by_key:
-            self._first_seen.by_key.pop(key, None)
-        self.totals.subtract_packed(packed)
+        self._gone(key, packed)
         popped: Popped = tuple.__new__(Popped, (key, recency, packed))  # half of what the constructor takes
         return popped
 

@@ -77,8 +77,10 @@ class FirstScan:
 
     def report(self, done: bool = False) -> None:
         """Call the callback, if that is due; the last time with `done`."""
+        if self._callback is None:
+            return
         now = self._clock()
-        if self._callback is None or (now < self._due and not done):
+        if now < self._due and not done:
             return
         self._due = now + REPORT_SECONDS
         callback, progress = self._callback, self._progress(now - self._start, done)

@@ -153,9 +153,9 @@ def _read(index: GroupIndex, cleaner: Cleaner | None) -> Iterator[_Reading]:
             yield _Reading("nixl_index_oldest_group_age_seconds", [], age_ns / 1e9)
     totals = index._follower.order.totals
     for number, base in enumerate(index._follower.bases):
-        labels = [_printable(base.path)]
-        yield _Reading("nixl_index_shards", labels, totals.shards.get(number, 0))
-        yield _Reading("nixl_index_disk_bytes", labels, totals.nbytes.get(number, 0))
+        labels, (shards, nbytes) = [_printable(base.path)], totals.on((number,))
+        yield _Reading("nixl_index_shards", labels, shards)
+        yield _Reading("nixl_index_disk_bytes", labels, nbytes)
         yield _Reading("nixl_index_base_frozen", labels, bool(base.frozen))
     if cleaner:
         yield from _read_cleaner(cleaner)

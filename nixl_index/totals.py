@@ -18,9 +18,9 @@ class Totals:
     def __init__(self) -> None:
         self.bases: list[int] = []
         """The number of the base of each directory."""
-        self._loads: dict[int, int] = {}
         # Of each base: its shards, times `_SHARD`, and their disk bytes. One number, as every shard of a group that is
         # popped is subtracted: a third of what a pop costs (`tests/bench/order.py`).
+        self._loads: dict[int, int] = {}
         self.frozen: set[int] = set()
 
     @property
@@ -42,6 +42,10 @@ class Totals:
     def size(self) -> int:
         """Their disk bytes. O(bases)."""
         return sum(self._loads.values()) % _SHARD
+
+    def on(self, bases: Iterable[int]) -> tuple[int, int]:
+        """How many shards are on these bases together, and their disk bytes. O(bases)."""
+        return divmod(sum(self._loads.get(base, 0) for base in bases), _SHARD)
 
     def add_directory(self, base: int) -> int:
         """The id of one more directory on this base. Raises OverflowError when ids have run out."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nixl_index.cleaner import Cleaner
 from nixl_index.cli.exits import UsageError
 from nixl_index.cli.progress import progress_shown
 from nixl_index.cli.text import count
@@ -68,11 +67,3 @@ def doubt_of_bases(index: GroupIndex) -> str:
         f"of the {len(oldest):,} oldest groups {torn:,} lack ranks: were the base dirs of all disks named? Else half of"
         " each group goes, and the rest is of no use (fine where other hosts store these ranks)"
     )
-
-
-def usage_of(index: GroupIndex, cleaner: Cleaner, problems: list[str]) -> dict[str, float]:
-    """How full the file system of each base dir is, in percent. What is unknown is left out, and said in `problems`.
-    Waits for the scout; raises TimeoutError where a disk does not answer in 30 s."""
-    bases = index._follower.bases
-    volumes = cleaner.measure(problems)
-    return {bases[base].path: volume.usage for volume in reversed(volumes) for base in volume.bases}

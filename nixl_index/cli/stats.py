@@ -13,7 +13,7 @@ from typing import Any
 from nixl_index.cleaner import Cleaner
 from nixl_index.cli import text
 from nixl_index.cli.exits import FINE
-from nixl_index.cli.opening import opened, usage_of
+from nixl_index.cli.opening import opened
 from nixl_index.index import GroupIndex
 from nixl_index.packed import Packing
 
@@ -120,7 +120,8 @@ def run(options: argparse.Namespace) -> int:
     """The command."""
     with opened(options) as index:
         problems: list[str] = []
-        usage = usage_of(index, Cleaner(index), problems)
+        cleaner = Cleaner(index)
+        usage = cleaner.usage(cleaner.measure(problems))
         stats, health = Stats.of(index), index.health()
     for problem in problems:
         print(f"nixl-index: {text.printable(problem)}", file=sys.stderr)

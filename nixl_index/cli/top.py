@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nixl_index.cleaner import Cleaner
 from nixl_index.cli import text
 from nixl_index.cli.exits import FINE
-from nixl_index.cli.opening import opened, usage_of
+from nixl_index.cli.opening import opened
 from nixl_index.cli.options import add_watermarks, checked, positive, seconds, watermarks
 from nixl_index.health import Health
 from nixl_index.index import GroupIndex
@@ -99,7 +99,7 @@ class Lookout:
         """The present view. Raises what keeps the index from answering."""
         problems: list[str] = []
         try:
-            usage = usage_of(self._index, self._cleaner, problems)
+            usage = self._cleaner.usage(self._cleaner.measure(problems))
         except TimeoutError as error:
             usage, problems = {}, [str(error)]
         now, counts = time.monotonic(), self._counts()
@@ -120,7 +120,7 @@ class Lookout:
     def _bases(self, usage: dict[str, float]) -> Iterator[BaseRow]:
         totals = self._follower.order.totals
         for number, base in enumerate(self._follower.bases):
-            shards, nbytes = totals.shards.get(number, 0), totals.nbytes.get(number, 0)
+            shards, nbytes = totals.on((number,))
             yield BaseRow(base.path, shards, nbytes, usage.get(base.path), base.frozen)
 
     def _oldest(self) -> Iterator[OldGroup]:
